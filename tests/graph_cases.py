@@ -1,13 +1,57 @@
-"""Networks that are no chains of layers, in float64: what `split` makes of them is tested on these."""
+"""Networks that are no chains of layers, in float64, and the comparison of a step with backprop."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import altmin
+
 F64 = torch.float64
+
+
+def as_backprop(
+    model: nn.Module,
+    x: Any,
+    y: Tensor,
+    loss: Any = F.cross_entropy,
+    given: Any = None,
+    atol: float = 1e-8,
+    **options: Any,
+) -> Any:
+    """Loss, gradients and buffers of a step in which codes stay are those of autograd on a copy of the model. given:
+    the batch in another form. Returns the trainer."""
+    alone = copy.deepcopy(model)
+    value = loss(alone(*x) if isinstance(x, tuple) else alone(x), y)
+    wanted = torch.autograd.grad(value, list(alone.parameters()), allow_unused=True, materialize_grads=True)
+    codes, weights = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
+    am = altmin.AltMin(model, loss, codes, weights, **options)
+    metrics = am.step(x if given is None else given, y)
+    assert float(metrics.loss) == pytest.approx(float(value.detach()), rel=1e-12)
+    for ours, theirs, g in zip(model.parameters(), alone.parameters(), wanted, strict=True):
+        torch.testing.assert_close(theirs - ours, g, rtol=1e-5, atol=atol)
+    for ours, theirs in zip(model.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    return am
+
+
+class Net(nn.Module):
+    """A layer, what `between` does after it, and another."""
+
+    def __init__(self, between: Callable[..., Any] = lambda net, h: h) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.count, self.seen, self.between, self.relu = 0, [], between, nn.ReLU(inplace=True)
+        self.table, self.embed = nn.Parameter(torch.randn(7, 4)), nn.Embedding(7, 4)
+        self.scale, self.norm = nn.Parameter(torch.randn(4)), nn.BatchNorm1d(4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.between(self, self.a(x))))
 
 
 class Plain(nn.Module):
@@ -60,29 +104,6 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.norm(self.stem(x)))
         return self.fc(torch.flatten(self.pool(self.layer2(self.layer1(x))), 1))
-
-
-class Inception(nn.Module):
-    """Three branches side by side, twice; the second time in the forward of the model itself."""
-
-    class Mixed(nn.Module):
-        def __init__(self, inputs: int):
-            super().__init__()
-            self.one, self.three = nn.Conv2d(inputs, 2, 1), nn.Conv2d(inputs, 2, 3, padding=1)
-            self.after = nn.Conv2d(4 + inputs, 3, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.after(torch.cat([self.one(x).relu(), torch.tanh(self.three(x)), F.avg_pool2d(x, 3, 1, 1)], 1))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mixed, self.left, self.right = self.Mixed(1), nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)
-        self.fc = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.mixed(x))
-        x = torch.cat((self.left(x), self.right(x).sigmoid()), dim=1)
-        return self.fc(x.mean(dim=(2, 3)))
 
 
 class SharedInput(nn.Module):
@@ -258,16 +279,6 @@ CASES = {
         *(ResNet, images, ENTROPY),
         ["Conv2d, BatchNorm2d", "ReLU, Basic", "Basic", "Basic", "AdaptiveAvgPool2d, Flatten, Linear"],
         ["layer1.0", "layer2"],
-    ),
-    "inception": Case(
-        *(Inception, images, ENTROPY),
-        [
-            "(Conv2d, relu, Conv2d, tanh, avg_pool2d, cat)",
-            "Conv2d",
-            "ReLU, (Conv2d, Conv2d, sigmoid, cat)",
-            "(mean), Linear",
-        ],
-        ["mixed"],
     ),
     "shared input": Case(
         *(SharedInput, rows, ENTROPY),

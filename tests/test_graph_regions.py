@@ -38,20 +38,20 @@ def test_groups_are_a_partition_in_order_with_one_output_each(program, chosen):
     assert sorted(n.name for r in found for n in r.nodes) == sorted(n.name for n in flow)
     known = set(nodes[:1])
     for region in found:
-        assert set(region.inputs) <= known, "what a group takes comes before it"
-        assert region.output in region.nodes
+        assert set(region.given) <= known, "what a group takes comes before it"
+        (output,) = region.made
+        assert output in region.nodes
         inside = set(region.nodes)
         outside = {n for n in inside if n is made or any(user not in inside for user in n.users if user.op != "output")}
-        assert outside == {region.output}, "nothing else of it is used"
-        assert len(region.nodes) == 1 or not region.alone
-        known.add(region.output)
+        assert outside == {output}, "nothing else of it is used"
+        known.add(output)
 
 
 def test_nodes_that_feed_each_other_are_one_group():
     nodes, made = graph_of([(0, 0), (1, 0), (2, 1)])
     (region,) = regions(nodes, nodes[1:], [], nodes[:1], [made])
     assert region.nodes == nodes[1:]
-    assert (region.inputs, region.output) == (nodes[:1], made)
+    assert (region.given, region.made) == (nodes[:1], [made])
 
 
 def test_a_group_never_depends_on_itself_through_another():

@@ -1,17 +1,15 @@
 """Models that return tuples, lists or dicts, with a loss of one's own."""
 
-import copy
 from typing import Any
 
 import pytest
 import torch
+from graph_cases import F64, as_backprop
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
 from altmin.training import fit
-
-F64 = torch.float64
 
 
 class Heads(nn.Module):
@@ -54,22 +52,7 @@ def batch(n: int = 12) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("at", [None, ["a"], []])
 def test_codes_that_stay_give_autograds_gradients(form: str, at: Any) -> None:
     x, y = batch()
-    model, loss = Heads(form).double(), LOSSES[form]
-    wanted = torch.autograd.grad(loss(model(x), y), list(model.parameters()), allow_unused=True, materialize_grads=True)
-    before = [p.detach().clone() for p in model.parameters()]
-    codes, rule = altmin.GradientCodes(share=1e-9), altmin.LocalSGD(1.0, momentum=0.0)
-    am = altmin.AltMin(model, loss, codes=codes, weights=rule, at=at)
-    assert float(am.step(x, y).loss) == pytest.approx(float(loss(copy_of(model, before)(x), y)), rel=1e-12)
-    for p, old, g in zip(model.parameters(), before, wanted, strict=True):
-        torch.testing.assert_close(old - p, g, rtol=1e-5, atol=1e-8)
-
-
-def copy_of(model: nn.Module, parameters: list[Tensor]) -> nn.Module:
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for p, value in zip(other.parameters(), parameters, strict=True):
-            p.copy_(value)
-    return other
+    as_backprop(Heads(form).double(), x, y, LOSSES[form], at=at)
 
 
 @pytest.mark.parametrize("method", ["am-adam", "adam"])

@@ -6,7 +6,6 @@ from torch import fx, nn
 from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.discrete import Discrete, Estimated, PartlyDiscrete, Quantised, StandIn
 from altmin.calculus.elementwise import Elementwise, Gelu, ReLU, Sigmoid, Silu, Tanh
-from altmin.calculus.embedding import Embedding, EmbeddingBag, has_closed_form
 from altmin.calculus.gated import GatedRecurrence
 from altmin.calculus.linear import Affine, AveragePool2d, Convolution, Dropout, Linear, LinearModule, Reshape, Scaling
 from altmin.calculus.normalisation import BatchNorm, LayerNorm, Normalisation
@@ -45,8 +44,6 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Convolution),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), BatchNorm),
     nn.LayerNorm: LayerNorm,
-    nn.Embedding: Embedding,
-    nn.EmbeddingBag: EmbeddingBag,
     **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, LayerDropout), Dropout),
     **dict.fromkeys((nn.Flatten, nn.Unflatten, View), Reshape),
     **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d), AveragePool2d),
@@ -87,8 +84,6 @@ def map_of(module: nn.Module) -> Map:
     if issubclass(kind, Weighted) and not kind.fits(module):
         kind = AnyModule
     if kind is Convolution and (module.padding_mode != "zeros" or module.padding == "same"):
-        kind = AnyModule
-    if kind in (Embedding, EmbeddingBag) and not has_closed_form(module):
         kind = AnyModule
     if kind is MaxPool and windows_are_separate(module):
         kind = SeparatePool

@@ -103,11 +103,6 @@ class Map:
         """Tensors that are finite if, and usually only if, all new values of buffers are."""
         return []
 
-    def misfit(self, x: Tensor) -> str:
-        """What is wrong with an input that `forward` failed on or made NaN of, in words, as far as the map knows; waits
-        for the device."""
-        return ""
-
     def commit(self, kept: Any) -> None:
         """Writes them to the buffers, once the step is accepted."""
 

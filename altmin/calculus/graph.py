@@ -69,7 +69,6 @@ class Graph(Map):
         self.tied = sum(map(len, self._own)) > len(self.names)
         """Whether nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
-        self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given
         for node in nodes:
@@ -86,9 +85,6 @@ class Graph(Map):
     def _of(self, p: Params, i: int) -> Params:
         """The parameters of node i."""
         return [p[j] for j in self._own[i]]
-
-    def misfit(self, x: Tensor) -> str:
-        return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()

@@ -15,6 +15,7 @@ from altmin.calculus.pooling import MaxPool, SeparatePool
 from altmin.calculus.recurrent import Recurrence
 from altmin.common.errors import shown
 from altmin.core.chain import Block, Chain
+from altmin.graph.inline import is_plain
 from altmin.graph.maps import map_of
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, input_names
@@ -119,7 +120,7 @@ def _modules(
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
     if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()):
         raise ValueError("DistributedDataParallel would average nothing here; use altmin.Distributed around the method")
-    if at is None and inputs is None and _plain(model) and not has_layers(model):
+    if at is None and inputs is None and is_plain(model) and not has_layers(model):
         return _flat(model), None, ("input",), True
     try:
         names, leading = input_names(model, inputs)
@@ -132,10 +133,5 @@ def _modules(
 def _flat(model: Any) -> list[nn.Module]:
     flat: list[nn.Module] = []
     for module in model:
-        flat += _flat(module) if _plain(module) else [module]
+        flat += _flat(module) if is_plain(module) else [module]
     return [module for module in flat if type(module) is not nn.Identity or own_call(module)]
-
-
-def _plain(module: nn.Module) -> bool:
-    """Whether a module does nothing but feed each of its modules into the next."""
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)

@@ -246,9 +246,6 @@ class AltMin:
                 return ValueError(
                     f"the {name} NaN or infinite values; clean them before training (nothing was changed)"
                 )
-        first = self.chain.blocks[0]
-        if isinstance(x, Tensor) and (wrong := first.core.maps[0].misfit(x)):
-            return ValueError(f"block 0 ({first}) cannot take its input: {wrong} (nothing was changed)")
         alone = replace(context, shard=None)  # other ranks may have an error of their own
         values = encode(self.chain.blocks, self.theta, x, alone)[0][1:]
         self.loss.check(values[-1], y)

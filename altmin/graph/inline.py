@@ -1,7 +1,7 @@
 """A graph in which calls of modules are replaced by what these call."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
 
 from torch import fx, nn
 
@@ -9,7 +9,7 @@ from altmin.calculus import CLOSED_FORMS, own_call
 from altmin.graph.record import Untraceable, record
 
 ENDS = "ends"
-"""Under this key of a node's `meta`: the names of the modules whose output is its value."""
+"""Under this key of a node's `meta`: the names, in the model, of the modules whose output is its value."""
 
 
 def join(name: str, child: str) -> str:
@@ -17,14 +17,16 @@ def join(name: str, child: str) -> str:
     return f"{name}.{child}" if name else child
 
 
-def name_of(node: fx.Node, owner: str) -> str:
-    """The name of the module whose output a value is, or "input", or the name of the function that computes it. owner:
-    the name of the module whose graph this is."""
-    if node.op == "placeholder":
-        return "input"
-    if node.meta.get(ENDS):
-        return join(owner, str(node.meta[ENDS][0]))
-    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.name))
+def ends(node: fx.Node) -> list[str]:
+    """The names of the modules whose output a value is."""
+    found: list[str] = node.meta.setdefault(ENDS, [])
+    return found
+
+
+def name_of(node: fx.Node) -> str:
+    """The name of the module whose output a value is, or "input", or the name of the function that computes it."""
+    function = node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", node.name))
+    return "input" if node.op == "placeholder" else next(iter(ends(node)), function)
 
 
 def is_known(module: nn.Module) -> bool:
@@ -33,17 +35,24 @@ def is_known(module: nn.Module) -> bool:
     return torch_own or type(module) in CLOSED_FORMS
 
 
-def inline(graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] = lambda node: True) -> None:
+def is_plain(module: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Whether a module does nothing but feed each of its modules into the next."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)
+
+
+def inline(
+    graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] = lambda node: True, name: str = ""
+) -> None:
     """Replaces, in place, every call of a module that is `wanted` and can be opened, and so on inside it.
 
     Modules that torch has, that have a closed form or hooks, that cannot be traced or that return something else than
-    one tensor stay calls. owner: whose modules the graph calls, by their names.
+    one tensor stay calls. owner: whose modules the graph calls, by their names. name: the owner's in the model.
     """
     left = [node for node in reversed(graph.nodes) if node.op == "call_module"]
     while left:
         node = left.pop()
         module = owner.get_submodule(str(node.target))
-        node.meta.setdefault(ENDS, []).append(str(node.target))
+        ends(node).append(join(name, str(node.target)))
         if type(module) is nn.Identity and not own_call(module) and sole(node) is not None:
             _replace(graph, node, sole(node))
         elif wanted(node) and not is_known(module) and not own_call(module):
@@ -59,18 +68,26 @@ def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
         inner = record(module, node.args, node.kwargs)
     except Untraceable:
         return []
-    placeholders = [each for each in inner.nodes if each.op == "placeholder"]
-    env = dict(zip(placeholders, given, strict=True))
-    new = []
     with graph.inserting_before(node):
-        for each in inner.nodes:
-            if each.op not in ("placeholder", "output"):
-                env[each] = graph.node_copy(each, env.__getitem__)
-                if each.op in ("call_module", "get_attr"):
-                    env[each].target = join(str(node.target), str(each.target))
-                new.append(env[each])
-    _replace(graph, node, env[inner.output_node().args[0]])
+        new, made = copy_nodes(inner, graph, given, str(node.target))
+    _replace(graph, node, made)
     return new
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def copy_nodes(inner: fx.Graph, graph: fx.Graph, given: Sequence[fx.Node], name: str) -> tuple[list[fx.Node], Any]:
+    """Writes a graph into another, whose owner has the inner one's owner as a module of this name. Returns the new
+    nodes and the values of the inner outputs. given: the values of the inner inputs."""
+    values = dict(zip(placeholders(inner), given, strict=True))
+    made = graph.graph_copy(inner, values)
+    new = [values[node] for node in inner.nodes if node.op not in ("placeholder", "output")]
+    for node in new:
+        if node.op in ("call_module", "get_attr"):
+            node.target = join(name, str(node.target))
+    return new, made
 
 
 def sole(node: fx.Node) -> fx.Node | None:
@@ -80,6 +97,6 @@ def sole(node: fx.Node) -> fx.Node | None:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, by: Any) -> None:
-    by.meta.setdefault(ENDS, []).extend(node.meta.get(ENDS, []))
+    ends(by).extend(ends(node))
     node.replace_all_uses_with(by)
     graph.erase_node(node)

@@ -2,34 +2,31 @@
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import fx, nn
 
 from altmin.calculus import own_call
 from altmin.graph.inline import is_known
-from altmin.graph.values import FUNCTIONS, is_size, numbers
+from altmin.graph.values import FUNCTIONS, OPERATORS, is_size, numbers
 from altmin.layers import View
 
-IN_PLACE = {
-    getattr(operator, name) for name in dir(operator) if name[0] == "i" and hasattr(operator, f"__{name[1:]}__")
-}
-"""operator.iadd and the others that have one of their name without the i, as invert has not."""
+IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in OPERATORS}
+"""operator.iadd and the others, and what they are where they do not work in place."""
 MAYBE_VIEWS = re.compile("atleast_|broadcast_tensors|chain_matmul|dropout|einsum|meshgrid|sum_to_size|type_as")
 """Operations of torch that may return what they are given, or a view of it, though their schemas do not say so."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
 
 
-def changes_its_input(op: str, target: Any, kwargs: Mapping[str, Any], owner: nn.Module) -> bool:
+def changes_its_input(node: fx.Node, owner: nn.Module) -> bool:
     """Whether a node may change one of its arguments."""
-    if op == "call_module":
-        return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(target)).modules())
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    named = getattr(target, "__module__", "") != "_operator"  # operator.and_ changes nothing
-    by_name = op != "get_attr" and named and name.endswith("_") and not name.endswith("__")
-    return by_name or target in IN_PLACE or bool(kwargs.get("inplace")) or "out" in kwargs
+    if node.op == "call_module":
+        return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(node.target)).modules())
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    named = getattr(node.target, "__module__", "") != "_operator"  # operator.and_ changes nothing
+    by_name = node.op != "get_attr" and named and name.endswith("_") and not name.endswith("__")
+    return by_name or node.target in IN_PLACE or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
 
 
 def changed(node: fx.Node, owner: nn.Module) -> fx.Node | None:
@@ -38,19 +35,20 @@ def changed(node: fx.Node, owner: nn.Module) -> fx.Node | None:
         return None
     if node.op == "call_module" and not getattr(owner.get_submodule(str(node.target)), "inplace", False):
         return None
-    return node.args[0] if changes_its_input(node.op, node.target, node.kwargs, owner) else None
+    return node.args[0] if changes_its_input(node, owner) else None
 
 
 def settle(graph: fx.Graph, owner: nn.Module) -> None:
     """Nodes that use a value after it was changed in place take it from the node that changed it: the same tensor, in
-    a graph whose edges then show the dependency."""
+    a graph whose edges then show the dependency. A number does not change: n += 1 makes another."""
     nodes = list(graph.nodes)
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     for node in nodes:
         base = changed(node, owner)
-        if base is not None and base not in sizes:
-            for user in [each for each in base.users if place[each] > place[node]]:
-                user.replace_input_with(base, node)
+        if base in sizes:
+            node.target = IN_PLACE[node.target]
+        elif base is not None:
+            base.replace_all_uses_with(node, lambda user, node=node: place[user] > place[node])  # type: ignore[misc]
 
 
 def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False) -> bool:
@@ -58,21 +56,21 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
     surely: without modules that may do so inside."""
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     roots: dict[fx.Node, set[fx.Node]] = {}
+
+    def memory(bases: Sequence[fx.Node]) -> set[fx.Node]:
+        return {root for each in bases for root in roots.get(each, ())}
+
     for node in nodes:
         base = changed(node, owner)
-        bases = [base] if base is not None else [] if _is_new(node, owner) else node.all_input_nodes
-        roots[node] = {root for each in bases for root in roots.get(each, ())} or {node}
-    for node in nodes:
-        base = changed(node, owner)
-        may = changes_its_input(node.op, node.target, node.kwargs, owner) and not (surely and node.op == "call_module")
-        bases = [base] if base is not None else node.all_input_nodes if may else []
-        memory = {root for each in bases if each not in sizes for root in roots.get(each, ())}
-        if any(root.op == "get_attr" for root in memory):
+        bases = [base] if base is not None else node.all_input_nodes
+        roots[node] = (set() if base is None and _is_new(node, owner) else memory(bases)) or {node}
+        if base is None and (not changes_its_input(node, owner) or (surely and node.op == "call_module")):
+            continue
+        written = memory([each for each in bases if each not in sizes])
+        names = [other for other in nodes[: place[node]] if written & roots[other]]
+        later = any(place.get(user, len(nodes)) > place[node] for other in names for user in other.users)
+        if later or any(root.op == "get_attr" for root in written):
             return True
-        for other in nodes[: place[node]]:
-            later = any(place.get(user, len(nodes)) > place[node] for user in other.users)
-            if later and memory & roots[other]:
-                return True
     return False
 
 

@@ -1,7 +1,8 @@
 """The map of a module: closed forms for what its graph calls, where there are any, and autograd for the other parts."""
 
+import copy
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,14 +13,13 @@ from altmin.calculus import AnyModule, Map, own_call
 from altmin.calculus.cut_values import OutputValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Aside, Concatenation, Product, Sum
-from altmin.graph.attention import attention
 from altmin.graph.functional import module_of
-from altmin.graph.inline import inline, is_known, sole
+from altmin.graph.inline import inline, is_known, placeholders, sole
 from altmin.graph.inplace import overwrites, settle
 from altmin.graph.piece import Piece
 from altmin.graph.record import Untraceable, record
-from altmin.graph.regions import Region, regions
-from altmin.graph.values import TUPLES_OF_VIEWS, aside, following, is_size, passing, without_unused
+from altmin.graph.regions import regions
+from altmin.graph.values import TUPLES_OF_VIEWS, Nodes, aside, following, is_size, passing, without_unused
 
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -61,21 +61,17 @@ def map_of(module: nn.Module) -> Map:
 def _graph(module: nn.Module) -> Graph | None:
     """None if all of it would go through autograd, if the order of its calls matters, or if it calls a module and does
     not use its output."""
-    if isinstance(module, Piece):
-        graph, given, made = module.graph()
-        entry, exit = module.entry, module.exit
-        graph.output(tuple(made))
-    else:
-        graph, entry, exit = record(module), None, None
-        given = [node for node in graph.nodes if node.op == "placeholder"]
+    graph = copy.deepcopy(module.graph) if isinstance(module, Piece) else record(module)
+    entry, exit = (module.entry, module.exit) if isinstance(module, Piece) else (None, None)
     inline(graph, module)
     settle(graph, module)
     result: Any = graph.output_node().args[0]
-    made = list(result) if isinstance(result, tuple) else [result]
-    nodes = [node for node in without_unused(graph) if node in made or not _has_no_effect(module, node)]
-    unused = any(node.op == "call_module" and not node.users and node not in made for node in nodes)
-    if unused or overwrites(module, nodes):  # a module whose output is not used may have buffers that change
+    given, made = placeholders(graph), list(result) if isinstance(result, list) else [result]
+    nodes = without_unused(graph)
+    unused = [node for node in nodes if node.op == "call_module" and not node.users and node not in made]
+    if any(_has_an_effect(module.get_submodule(str(node.target))) for node in unused) or overwrites(module, nodes):
         return None
+    nodes = [node for node in nodes if node not in unused]
     without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
     counts = given[len(given) - entry.sizes :] if entry else []
     sizes = following(module, nodes, given, {*counts, *filter(is_size, nodes)})
@@ -85,81 +81,55 @@ def _graph(module: nn.Module) -> Graph | None:
     for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
         recomputed = (sizes | anew) - set(made)
         flow = [node for node in nodes if node in called_once and node not in recomputed]
-        maps = {node: m for node in flow if (m := _closed_form(module, node, {*flow, *given}, without)) is not None}
+        maps = {node: known for node in flow if (known := _closed_form(module, node, {*flow, *given}, without))}
         found = regions(nodes, flow, {*maps, *still}, given, made)
         if found is not None:
             break
-    if found is None or not (entry or exit or any(region.alone for region in found)):
+    if found is None or not all(region.given for region in found):
         return None
-    place = {node: i for i, node in enumerate([*given, *(region.output for region in found)])}
-    assembled = _assembled(module, found, maps, still, without, place)
-    ends = Ends(len(given), tuple(place[node] for node in made), entry, exit)
-    return None if assembled is None else Graph(module, assembled, ends)
-
-
-def _has_no_effect(module: nn.Module, node: fx.Node) -> bool:
-    """Whether a node calls a module for nothing: its output is not used, and there is no buffer that could change."""
-    if node.op != "call_module" or node.users:
-        return False
-    called = module.get_submodule(str(node.target))
-    return not any(True for _ in called.buffers()) and not any(map(own_call, called.modules()))
-
-
-def _assembled(
-    module: nn.Module,
-    found: Sequence[Region],
-    maps: dict[fx.Node, Map],
-    still: Collection[fx.Node],
-    without: Collection[fx.Node],
-    place: dict[fx.Node, int],
-) -> list[Node] | None:
-    """The nodes of the map. still: values that are computed but do not move. without: all without derivative. place:
-    the number of each value. None if one of them takes no value."""
+    closed = {region.made[0] for region in found if region.made[0] in maps and len(region.nodes) == 1}
+    if not (entry or exit or closed):
+        return None
+    place = {node: i for i, node in enumerate([*given, *(region.made[0] for region in found)])}
     named = {id(p): name for name, p in module.named_parameters()}
-    nodes = []
+    assembled = []
     for region in found:
-        m, inputs = maps.get(region.output) if region.alone else None, region.inputs
-        attends = None if m or region.output in still else attention(module, region, without)
-        if attends is not None:
-            m, inputs = attends
-        elif m is None:
-            piece = Piece(module, region.nodes, region.inputs, [region.output])
-            m = Aside(piece) if region.output in still else AnyModule(piece, several=True)
-        elif isinstance(m, Sum | Product | Concatenation):
-            inputs = _operands(region.output)
-        assert m is not None
-        ids = [id(m.module.get_parameter(name)) for name in m.names if not isinstance(m, Aside)]
-        if not inputs:
-            return None
-        nodes.append(Node(m, tuple(place[each] for each in inputs), tuple(named[i] for i in ids)))
-    return nodes
+        output, inputs = region.made[0], region.given
+        if output in closed:
+            m, inputs = maps[output]
+        else:
+            piece = Piece(module, region)
+            m = Aside(piece) if output in still else AnyModule(piece, several=True)
+        names = tuple(named[id(m.module.get_parameter(name))] for name in m.names)
+        assembled.append(Node(m, tuple(place[each] for each in inputs), names))
+    return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
 
 
-def _operands(node: fx.Node) -> list[Any]:
-    """The values that a sum, a product or a concatenation takes."""
-    return list(node.args[0]) if node.target in CONCATENATIONS else list(node.args[:2])  # type: ignore[arg-type]
+def _has_an_effect(module: nn.Module) -> bool:
+    """Whether a call of a module may do more than return its output: it has buffers that could change, or hooks."""
+    return any(True for _ in module.buffers()) or any(map(own_call, module.modules()))
 
 
-def _closed_form(module: nn.Module, node: fx.Node, values: Collection[Any], still: Collection[fx.Node]) -> Map | None:
-    """The closed form of one node whose inputs are among the values; None if it has none. still: values without
-    derivative, which only an embedding takes: they may be no tensors."""
-    own = None
+def _closed_form(module: nn.Module, node: fx.Node, values: Nodes, still: Nodes) -> tuple[Map, Sequence[Any]] | None:
+    """The closed form of one node and its inputs, which are among the values; None if it has none. still: values
+    without derivative, which only a module takes: they may be no tensors."""
+    args, own, sources = node.args, None, [each for each in node.all_input_nodes if each in values]
     if node.op == "call_module":
         own = module.get_submodule(str(node.target)) if sole(node) in values else None
     elif any(each in still for each in node.all_input_nodes):
         return None
     elif node.target in CONCATENATIONS:
-        tensors, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        whole = isinstance(tensors, list | tuple) and set(node.all_input_nodes) <= set(values)
-        return Concatenation(dim) if whole and type(dim) is int else None
-    elif node.target in SUMS | PRODUCTS and _takes_two(node) and all(each in values for each in node.args):
-        return Sum() if node.target in SUMS else Product()
-    else:
-        sources = [each for each in node.all_input_nodes if each in values]
-        own = module_of([node], sources[0]) if len(sources) == 1 else None
+        tensors, dim = args[0], args[1] if len(args) > 1 else node.kwargs.get("dim", 0)
+        whole = isinstance(tensors, list | tuple) and len(sources) == len(node.all_input_nodes)
+        return (Concatenation(dim), tensors) if whole and type(dim) is int else None  # type: ignore[return-value]
+    elif node.target in SUMS | PRODUCTS and _takes_two(node, values):
+        return Sum() if node.target in SUMS else Product(), args
+    if own is None and len(sources) == 1:
+        own = module_of([node], sources[0])
     found = None if own is None else calculus.map_of(own)
-    return None if found is None or found.uses_autograd else found
+    return None if found is None or found.uses_autograd else (found, sources)
 
 
-def _takes_two(node: fx.Node) -> bool:
-    return len(node.args) == 2 and not node.kwargs and all(isinstance(each, fx.Node) for each in node.args)
+def _takes_two(node: fx.Node, values: Nodes) -> bool:
+    known = all(isinstance(each, fx.Node) and each in values for each in node.args)
+    return known and len(node.args) == 2 and not node.kwargs

@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial, partialmethod
 from typing import Any
 
 import torch
@@ -15,23 +16,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from altmin.calculus.whole_batch import Randomness
 from altmin.common.unchanged import same_attributes
-from altmin.graph.values import FUNCTIONS, aside
+from altmin.graph.values import FUNCTIONS, OPERATORS, aside
 
 FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 """Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
-
-BRANCHING = ("CACHE", "NOT_TAKEN", "TO_BOOL")
-"""Instructions of Python that may stand beside a conditional jump."""
 
 NO_GRAD = "no_grad"
 """Under this key of a node's `meta`: whether it was called where autograd records nothing."""
 
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
-BUFFER = "register it with register_buffer"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
-IN_PLACE = "its forward changes a parameter or buffer in place"
+BUFFER = "register it with register_buffer"
 OF_ITS_OWN = "put that part into a module of its own, which is then one block"
-DECIDES = "put the part that depends on values or sizes into a module of its own, which is then one block"
 
 
 class Untraceable(Exception):
@@ -52,29 +48,22 @@ class Writes(TorchDispatchMode):
         self.held = {t.untyped_storage().data_ptr() for t in held if t.numel() and not t.is_meta}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        changed = [a for a, given in zip(args, func._schema.arguments, strict=False) if _is_written(given)]
-        if any(isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.held for a in changed):
-            raise Untraceable(IN_PLACE, OF_ITS_OWN)
+        for a, given in zip(args, func._schema.arguments, strict=False):
+            written = isinstance(a, Tensor) and given.alias_info is not None and given.alias_info.is_write
+            if written and a.untyped_storage().data_ptr() in self.held:
+                raise Untraceable("its forward changes a parameter or buffer in place", OF_ITS_OWN)
         return func(*args, **(kwargs or {}))
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 class Value(fx.Proxy):
     """A proxy that records x += y as an in-place operation; torch.fx's own records x = x + y."""
 
-
-def _in_place(operation: Any) -> Any:
-    def record(self: Value, other: Any) -> Any:
+    def _in_place(self, operation: Any, other: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", operation, (self, other), {})
 
-    return record
 
-
-for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "imatmul"):
-    setattr(Value, f"__{_name}__", _in_place(getattr(operator, _name)))
+for _name in OPERATORS:
+    setattr(Value, f"__i{_name}__", partialmethod(Value._in_place, getattr(operator, f"i{_name}")))
 
 
 class Recorder(fx.Tracer):
@@ -121,8 +110,8 @@ class Recorder(fx.Tracer):
         """An assertion is recorded and taken to hold; any other decision is an error."""
         caller = sys._getframe(2)
         code = [i for i in dis.get_instructions(caller.f_code) if i.offset >= caller.f_lasti]
-        then = next(i.opname for i in code if i.opname not in BRANCHING and not i.opname.startswith("POP_JUMP"))
-        if then != "LOAD_ASSERTION_ERROR":
+        branching = ("CACHE", "NOT_TAKEN", "TO_BOOL", "POP_JUMP")  # these may stand beside a conditional jump
+        if next(i.opname for i in code if not i.opname.startswith(branching)) != "LOAD_ASSERTION_ERROR":
             return super().to_bool(obj)
         self.create_proxy("call_function", torch._assert, (obj, f"an assertion in {caller.f_code.co_name} fails"), {})
         return True
@@ -132,18 +121,15 @@ class Recorder(fx.Tracer):
         """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
         unwrap = functions.unwrap_dead_wrappers
 
-        def recorded(original: Any) -> Any:
-            def make(*args: Any, **kwargs: Any) -> Any:
-                return self.create_proxy("call_function", original, args, kwargs)
-
-            return make
+        def make(original: Any, *args: Any, **kwargs: Any) -> fx.Proxy:
+            return self.create_proxy("call_function", original, args, kwargs)
 
         def refuse(args: Any) -> Any:  # every Function.apply calls it, also one that was taken from its class before
             if any(isinstance(each, Value) for each in args):
                 raise Untraceable(WITHOUT, OF_ITS_OWN)
             return unwrap(args)
 
-        patches = [(torch, name, recorded(getattr(torch, name))) for name in FACTORIES]
+        patches: list[Any] = [(torch, name, partial(make, getattr(torch, name))) for name in FACTORIES]
         patches.append((functions, "unwrap_dead_wrappers", refuse))
         with ExitStack() as stack:
             for place, name, new in patches:
@@ -152,25 +138,21 @@ class Recorder(fx.Tracer):
             yield
 
 
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def input_names(module: nn.Module, inputs: Sequence[str] | None = None) -> tuple[tuple[str, ...], bool]:
     """The arguments of a module's forward that a mini-batch has, and whether they are its first. inputs: their names;
     None for all without a default value. `Untraceable` if it cannot be called with these."""
     known = inspect.signature(module.forward).parameters.values()
-    named = [p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.KEYWORD_ONLY)]
+    named = [p.name for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     needed = [p.name for p in known if p.name in named and p.default is p.empty]
     names = tuple(inputs or needed) or tuple(p.name for p in known)[:1]
-    first = tuple(p.name for p in known if p.kind in (*POSITIONAL, inspect.Parameter.VAR_POSITIONAL))[: len(names)]
+    first = tuple(p.name for p in known if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD))[: len(names)]
     wrong = inputs is not None and not set(needed) <= set(names) <= set(named)
     if wrong or not names or (len(names) == 1 and names != first):
-        raise Untraceable(
-            f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs named "
-            f"are ({', '.join(names)})",
-            "name each argument that a mini-batch has; one alone is the first",
-            one_block=False,
+        takes = (
+            f"its forward takes ({', '.join(named)}), of which ({', '.join(needed)}) are needed, and the inputs named"
         )
+        remedy = "name each argument that a mini-batch has; one alone is the first"
+        raise Untraceable(f"{takes} are ({', '.join(names)})", remedy, one_block=False)
     return names, names == first
 
 
@@ -187,19 +169,24 @@ def record(
 
     args, kwargs: what the module is called with, other than one input: for every `fx.Node` among them there is a
     placeholder, in this order; other values are fixed. structured: whether the output may be a tuple, list or dict.
-    Changes nothing. `Untraceable` unless the graph does what the
+    Changes nothing: modes, attributes and random states are restored. `Untraceable` unless the graph does what the
     forward does, in training and in evaluation.
     """
-    with _as_it_was(module):
-        graphs = [_traced(module, training, args, kwargs or {}) for training in (True, False)]
-    if _text(graphs[0]) != _text(graphs[1]):
+    before = Randomness()
+    try:
+        with same_attributes(module) as changed:
+            graph, evaluated = (_traced(module, training, args, kwargs or {}) for training in (True, False))
+    finally:
+        before.restore()
+    if names := [name for name, _ in changed if name != "training"]:
+        raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
+    if str(graph) != str(evaluated):
         raise Untraceable("its forward asks whether it is in training (self.training)", MODULES)
-    graph = graphs[0]
     output = graph.output_node().args[0]
     if not isinstance(output, fx.Node) and not (structured and isinstance(output, tuple | list | dict)):
-        remedy = "let it return the tensor that the loss takes"
-        reason = f"its forward returns a {_kind(output)} where a chain ends with one tensor"
-        raise Untraceable(reason, remedy, one_block=False)
+        kind = type(output).__name__.removeprefix("immutable_")
+        reason = f"its forward returns a {kind} where a chain ends with one tensor"
+        raise Untraceable(reason, "let it return the tensor that the loss takes", one_block=False)
     return graph
 
 
@@ -215,7 +202,8 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
     except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
-        raise Untraceable(f"torch.fx cannot trace its forward ({said})", DECIDES) from error
+        remedy = "put the part that depends on values or sizes into a module of its own, which is then one block"
+        raise Untraceable(f"torch.fx cannot trace its forward ({said})", remedy) from error
     if before.changed():
         raise Untraceable("its forward draws random numbers, which tracing would fix", MODULES)
     if any(m.training is not training for m in module.modules()):
@@ -233,26 +221,5 @@ def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
     return any(node.meta[NO_GRAD] and node not in still for node in calls)
 
 
-@contextmanager
-def _as_it_was(module: nn.Module) -> Iterator[None]:
-    """Restores modes, attributes and random states. `Untraceable` if attributes have changed within."""
-    before = Randomness()
-    try:
-        with same_attributes(module) as changed:
-            yield
-    finally:
-        before.restore()
-    if names := [name for name, _ in changed if name != "training"]:
-        raise Untraceable(f"its forward sets the attribute {names[0]!r}", "leave that out, or use a forward hook")
-
-
 def _autocast() -> list[bool]:
     return [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
-
-
-def _text(graph: fx.Graph) -> list[tuple[str, ...]]:
-    return [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes]
-
-
-def _kind(output: Any) -> str:
-    return next((kind.__name__ for kind in (tuple, list, dict) if isinstance(output, kind)), type(output).__name__)

@@ -23,21 +23,16 @@ def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node)
     """Modules that compute from the value of `given` what the nodes do, if these call a recurrent module from h_0 = 0
     and take its outputs, or the last state of its last layer; else None."""
     called, *entries = nodes
-    if called.op != "call_module" or sole(called) is not given:
+    module = owner.get_submodule(str(called.target)) if called.op == "call_module" and sole(called) is given else None
+    if not isinstance(module, nn.RNNBase) or own_call(module) or not _has_codes(module):
         return None
-    module = owner.get_submodule(str(called.target))
-    if not isinstance(module, KINDS) or own_call(module) or not _has_codes(module):
+    pairs = zip(nodes, entries, strict=False)
+    if not all(node.target is operator.getitem and node.args[0] is before for before, node in pairs):
         return None
-    path = []
-    for before, node in zip(nodes, entries, strict=False):
-        if node.target is not operator.getitem or node.args[0] is not before:
-            return None
-        path.append(node.args[1])
-    if path == [0]:
+    path = tuple(node.args[1] for node in entries)
+    if path == (0,):
         return layers(module)
-    if tuple(path) == LAST_STATE[type(module)]:
-        return [*layers(module), Last()]
-    return None
+    return [*layers(module), Last()] if path == LAST_STATE[type(module)] else None
 
 
 def layers_of_outputs(module: nn.Module) -> list[nn.Module] | None:

@@ -1,31 +1,16 @@
 """The nodes of a graph in groups; each group is one map."""
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from torch import fx
 
-from altmin.graph.values import is_tensor, with_constants
+from altmin.graph.piece import Segment
+from altmin.graph.values import Nodes, is_tensor, with_constants
 
 
-class Region(NamedTuple):
-    """nodes: in the order of the graph, with the constants that they use. inputs: the nodes outside whose values they
-    take. output: the one inside whose value others take. alone: whether this is a node that was to be by itself."""
-
-    nodes: list[fx.Node]
-    inputs: list[fx.Node]
-    output: fx.Node
-    alone: bool
-
-
-def regions(
-    nodes: Sequence[fx.Node],
-    flow: Collection[fx.Node],
-    alone: Collection[fx.Node],
-    given: Sequence[fx.Node],
-    made: Sequence[fx.Node],
-) -> list[Region] | None:
-    """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes.
+def regions(nodes: Sequence[fx.Node], flow: Nodes, alone: Nodes, given: Nodes, made: Nodes) -> list[Segment] | None:
+    """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes, with the constants
+    that they use.
 
     A node of `alone` is a group by itself. The others are merged as far as no group then depends on itself. Where a
     group would output something other than one tensor, the groups that use it are merged with it; if that does not
@@ -41,11 +26,7 @@ def regions(
         outputs = [[node for node in group if node in taken] for group in groups]
         bad = [(out, group) for out, group in zip(outputs, groups, strict=True) if not _sound(out, group, loose)]
         if not bad:
-            return [
-                Region(inner, inputs, out[0], out[0] not in loose)
-                for (inner, inputs), out in zip(units, outputs, strict=True)
-                if out
-            ]
+            return [Segment(*unit, out) for unit, out in zip(units, outputs, strict=True) if out]
         held = {node for out, _ in bad for node in out}
         users = {n for group, (_, inputs) in zip(groups, units, strict=True) if held & set(inputs) for n in group}
         if not users <= loose and not held & set(made):
@@ -56,23 +37,19 @@ def regions(
             return None
 
 
-def _sound(outputs: Sequence[fx.Node], group: Collection[fx.Node], loose: Collection[fx.Node]) -> bool:
+def _sound(outputs: Sequence[fx.Node], group: Nodes, loose: Nodes) -> bool:
     """Whether a group outputs one tensor, or nothing; the one output of a node by itself may be of any type."""
     return not outputs or (len(outputs) == 1 and (is_tensor(outputs[0]) or not any(node in loose for node in group)))
 
 
-def _unit(
-    group: Collection[fx.Node], nodes: Sequence[fx.Node], among: Collection[fx.Node]
-) -> tuple[list[fx.Node], list[fx.Node]]:
+def _unit(group: Nodes, nodes: Sequence[fx.Node], among: Nodes) -> tuple[list[fx.Node], list[fx.Node]]:
     """A group with its constants, and its inputs."""
-    inner = with_constants(list(group), among, nodes)
+    inner = with_constants(group, among, nodes)
     inputs = dict.fromkeys(each for node in inner for each in node.all_input_nodes if each not in set(inner))
     return inner, list(inputs)
 
 
-def _merged(
-    order: Sequence[fx.Node], loose: Collection[fx.Node], nodes: Sequence[fx.Node], among: Collection[fx.Node]
-) -> list[list[fx.Node]]:
+def _merged(order: Nodes, loose: Nodes, nodes: Sequence[fx.Node], among: Nodes) -> list[list[fx.Node]]:
     """Groups in order: loose nodes that feed each other together, unless groups would depend on each other."""
     takes = {node: [each for each in _unit([node], nodes, among)[1] if each in set(order)] for node in order}
     of = {node: i for i, node in enumerate(order)}

@@ -6,22 +6,24 @@ bottlenecks is a module of one input and one output: one of the model's own, one
 `Piece`. At a place requested by name where several values pass, they pass as one (see `CutValues`).
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
-from altmin.calculus import CLOSED_FORMS, Normalisation, own_call
+from altmin.calculus import CLOSED_FORMS, Map, Normalisation, own_call
 from altmin.calculus.cut_values import CutValues, Number, OutputValues
 from altmin.common.errors import unknown
 from altmin.graph.functional import module_of
-from altmin.graph.inline import ENDS, inline, is_known, join, name_of, sole
+from altmin.graph.inline import ends, inline, is_known, is_plain, join, name_of, placeholders, sole
 from altmin.graph.inplace import overwrites, settle
-from altmin.graph.piece import Piece, mapped
+from altmin.graph.piece import Piece, Segment
 from altmin.graph.record import INPUT, Untraceable, record
 from altmin.graph.recurrent import layers_of_outputs, recurrent_layers
-from altmin.graph.values import aside, is_tensor, numbers, passing, with_constants, without_unused
+from altmin.graph.values import Nodes, aside, is_tensor, numbers, passing, with_constants, without_unused
 
 
 @dataclass
@@ -56,10 +58,6 @@ def trace(model: nn.Module, at: Collection[str] = (), inputs: Sequence[str] = ()
     except Untraceable as why:
         whole = "; or train it as one block: nn.Sequential(model)" if why.one_block and len(inputs) < 2 else ""
         raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}{whole}") from why
-    return _without_identities(parts)
-
-
-def _without_identities(parts: Sequence[Part]) -> list[Part]:
     kept: list[Part] = []
     for part in parts:
         if type(part.module) is not nn.Identity or own_call(part.module):
@@ -87,50 +85,39 @@ def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> lis
 def _opened(module: nn.Module, name: str, at: Collection[str], inputs: Sequence[str] = ()) -> Iterator[Part]:
     """The parts of a module's forward. `Untraceable` if that cannot be traced. inputs: as in `trace`."""
     if len(inputs) > 1:
-        yield from _of_graph(
-            record(module, (), dict.fromkeys(inputs, INPUT), structured=True), module, name, at, inputs
-        )
-        return
-    if is_known(module):
+        graph = record(module, (), dict.fromkeys(inputs, INPUT), structured=True)
+        yield from _of_graph(graph, module, name, at, inputs)
+    elif is_known(module):
         yield Part(module)
-        return
-    in_time = layers_of_outputs(module)
-    if in_time is not None:
+    elif (in_time := layers_of_outputs(module)) is not None:
         yield from map(Part, in_time)
-        return
-    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-        for child, each in module._modules.items():
-            assert each is not None
+    elif is_plain(module):
+        for child, each in zip(module._modules, module, strict=True):
             yield from _parts(each, join(name, child), at)
-        return
-    yield from _of_graph(record(module, structured=not name), module, name, at)
+    else:
+        yield from _of_graph(record(module, structured=not name), module, name, at)
 
 
 def _of_graph(
     graph: fx.Graph, module: nn.Module, name: str, at: Collection[str], inputs: Sequence[str] = ()
 ) -> Iterator[Part]:
     """The parts of a module by the graph of its forward."""
-    inline(graph, module, lambda node: _several_inputs(node) or _inside(join(name, str(node.target)), at))
+    inline(graph, module, lambda node: len(node.all_input_nodes) > 1 or _inside(join(name, str(node.target)), at), name)
     settle(graph, module)
-    asked = [each for each in graph.nodes if set(_ends(name, each)) & set(at)]
-    for segment in segments(graph, module, asked, name, inputs):
-        inner = _called(module, segment)
-        in_time = recurrent_layers(module, segment.nodes, segment.given[0]) if segment.plain else None
+    asked = [each for each in graph.nodes if set(ends(each)) & set(at)]
+    for segment in segments(graph, module, asked, inputs):
+        nodes, given = segment.nodes, segment.given[0]
+        in_time = recurrent_layers(module, nodes, given) if segment.plain else None
         if in_time is not None:
-            yield from map(Part, in_time[:-1])
-            yield Part(in_time[-1], _ends(name, segment.made[0]))
-        elif inner is not None:
-            parts = _parts(inner, join(name, str(segment.nodes[0].target)), at)
-            if parts:  # its output may also be that of modules that were replaced by what they call
-                parts[-1].ends += [each for each in _ends(name, segment.made[0]) if each not in parts[-1].ends]
-            yield from parts
+            found = [Part(each) for each in in_time]
+        elif segment.plain and len(nodes) == 1 and nodes[0].op == "call_module" and sole(nodes[0]) is given:
+            target = str(nodes[0].target)
+            found = _parts(module.get_submodule(target), join(name, target), at)
         else:
-            alone = module_of(segment.nodes, segment.given[0]) if segment.plain else None
-            yield Part(alone or segment.piece(module), _ends(name, segment.made[0]))
-
-
-def _several_inputs(node: fx.Node) -> bool:
-    return len(node.all_input_nodes) > 1
+            found = [Part((module_of(nodes, given) if segment.plain else None) or Piece(module, segment))]
+        if found:  # its output may also be that of modules that were replaced by what they call
+            found[-1].ends += [each for each in ends(segment.made[0]) if each not in found[-1].ends]
+        yield from found
 
 
 def _inside(name: str, at: Collection[str]) -> bool:
@@ -138,19 +125,10 @@ def _inside(name: str, at: Collection[str]) -> bool:
     return any(each.startswith(f"{name}.") for each in at)
 
 
-def _ends(name: str, node: fx.Node) -> list[str]:
-    """The names of the modules whose output a node's value is; name: of the module whose graph this is."""
-    return [join(name, each) for each in node.meta.get(ENDS, [])]
-
-
 def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
     """The parts of a module that the model calls by this name, or the module as a whole."""
-    whole = [Part(module, [name])]
-    if own_call(module):
-        return whole
-    inside = _inside(name, at)
-    plain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
-    if not (inside or plain or any(True for _ in module.parameters())):
+    whole, inside = [Part(module, [name])], _inside(name, at)
+    if own_call(module) or not (inside or is_plain(module) or any(True for _ in module.parameters())):
         return whole
     try:
         parts = list(_opened(module, name, at))
@@ -165,52 +143,23 @@ def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
 
 
 def _has_weights(part: Part) -> bool:
-    kind = CLOSED_FORMS.get(type(part.module))
-    norm = kind is not None and issubclass(kind, Normalisation)
+    norm = issubclass(CLOSED_FORMS.get(type(part.module), Map), Normalisation)
     return not norm and any(True for _ in part.module.parameters())
 
 
-class Segment(NamedTuple):
-    """What lies between two cuts: its nodes, the nodes before them whose values they take, and those whose values are
-    handed on. entry, exit: how these are one, where there are several."""
-
-    nodes: list[fx.Node]
-    given: list[fx.Node]
-    made: list[fx.Node]
-    entry: CutValues | None = None
-    exit: CutValues | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it takes one value and makes one."""
-        return self.entry is None and self.exit is None
-
-    def piece(self, owner: nn.Module) -> Piece:
-        return Piece(owner, *self)
-
-
-def segments(
-    graph: fx.Graph,
-    owner: nn.Module,
-    at: Collection[fx.Node] = (),
-    name: str = "",
-    inputs: Sequence[str] = (),
-) -> list[Segment]:
+def segments(graph: fx.Graph, owner: nn.Module, at: Nodes = (), inputs: Sequence[str] = ()) -> list[Segment]:
     """The segments between bottlenecks, or between nodes of `at`. inputs: the names of the graph's, if there are
     several; none of them moves, so that they pass cuts beside the code.
 
     Values that depend on parameters, buffers and numbers alone do not pass: each segment computes them again.
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
-    name: of the owner in the model.
     """
     nodes = without_unused(graph)
-    given = [node for node in nodes if node.op == "placeholder"]
-    outputs, ends = _outputs(graph.output_node().args[0])
+    given = placeholders(graph)
+    outputs, last = _outputs(graph.output_node().args[0])
     flow = passing(nodes, given)
     if overwrites(owner, nodes, surely=True):
-        reason = (
-            "its forward changes a tensor in place: a buffer, or one of which it then uses a view that is from before"
-        )
+        reason = "its forward changes a tensor in place: a buffer, or one of which it then uses a view from before"
         remedy = "write that out of place, such as x = x + y instead of x += y, or put it into a module of its own"
         raise Untraceable(reason, remedy)
     if not outputs or any(each not in flow for each in outputs):
@@ -219,10 +168,7 @@ def segments(
     found: list[Segment] = []
     still = aside(owner, order, given, given if len(given) > 1 else ())
     start, entry = len(given), CutValues(1, "at the input", names=inputs) if len(given) > 1 else None
-    for end, made, exit in [
-        *_cuts(order, outputs, still, at, name),
-        (len(order), outputs, ends),
-    ]:
+    for end, made, exit in [*_cuts(order, outputs, still, at), (len(order), outputs, last)]:
         segment = Segment(order[start:end], given, made, entry, exit)
         if found and found[-1].made[0] not in at and _weightless(found[-1]) and not _is_a_module(segment):
             before = found.pop()
@@ -236,22 +182,12 @@ def _outputs(given: Any) -> tuple[list[fx.Node], OutputValues | None]:
     """The values that a graph gives, and how they are one, unless it gives one tensor."""
     if isinstance(given, fx.Node):
         return [given], None
-    found: list[fx.Node] = []
-
-    def numbered(node: fx.Node) -> Number:
-        found.append(node)
-        return Number(len(found) - 1)
-
-    form = mapped(given, fx.Node, numbered)
-    return found, OutputValues(len(found), form)
+    found, order = [each for each in pytree.tree_leaves(given) if isinstance(each, fx.Node)], itertools.count()
+    return found, OutputValues(len(found), pytree.tree_map_only(fx.Node, lambda _: Number(next(order)), given))
 
 
 def _cuts(
-    order: Sequence[fx.Node],
-    outputs: Collection[fx.Node],
-    still: Collection[fx.Node],
-    at: Collection[fx.Node],
-    name: str,
+    order: Sequence[fx.Node], outputs: Nodes, still: Nodes, at: Nodes
 ) -> Iterator[tuple[int, list[fx.Node], CutValues | None]]:
     """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
     values have no derivative. No cut but those of `at` lies between a size and its use."""
@@ -263,12 +199,10 @@ def _cuts(
         moving = [node, *(each for each in live if each not in still)]
         asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
         if asked and node.users and node not in outputs and node not in still and all(map(is_tensor, moving)):
-            masks = [each for each in live if each in still and each not in sizes]
-            counts = [each for each in live if each in still and each in sizes]
-            made = [*moving, *masks, *counts]
-            where = f"after {name_of(node, name)!r}"
-            names = [name_of(each, name) for each in made]
-            yield i + 1, made, CutValues(len(moving), where, len(counts), names) if len(made) > 1 else None
+            beside = sorted((each for each in live if each in still), key=sizes.__contains__)
+            made, counts = [*moving, *beside], sum(each in sizes for each in beside)
+            cut = CutValues(len(moving), f"after {name_of(node)!r}", counts, [name_of(each) for each in made])
+            yield i + 1, made, cut if len(made) > 1 else None
 
 
 def _weightless(segment: Segment) -> bool:
@@ -278,13 +212,6 @@ def _weightless(segment: Segment) -> bool:
 
 
 def _is_a_module(segment: Segment) -> bool:
-    nodes, given = segment.nodes, segment.given[0]
-    alone = len(nodes) == 1 and nodes[0].op == "call_module"
-    return segment.plain and bool(nodes) and (alone or module_of(nodes, given) is not None)
-
-
-def _called(module: nn.Module, segment: Segment) -> nn.Module | None:
-    """The module that a segment calls with its input and nothing else, if that is all it does."""
-    node = segment.nodes[0]
-    called = len(segment.nodes) == 1 and segment.plain and node.op == "call_module" and sole(node) is segment.given[0]
-    return module.get_submodule(str(node.target)) if called else None
+    nodes = segment.nodes
+    called = len(nodes) == 1 and nodes[0].op == "call_module"
+    return segment.plain and bool(nodes) and (called or module_of(nodes, segment.given[0]) is not None)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+Nodes = Collection[fx.Node]
+
 SIZES = {"size", "dim", "numel"}
 ATTRIBUTES = ("shape", "ndim", "device", "dtype", "is_cuda", "training")
 FUNCTIONS = ("call_function", "call_method")
@@ -18,7 +20,10 @@ def named(*names: str) -> set[Any]:
     return {*names, *(getattr(torch, name) for name in names if callable(getattr(torch, name, None)))}
 
 
-_COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
+OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+"""Of Python, those that have an in-place form."""
+ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
+_COMPARING = (*ORDERS, "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
 WITHOUT_DERIVATIVE = {
     *named(*_COMPARING, "argmax", "argmin", "bool", "long", "int", "sign", "one_hot", "detach"),
     *(getattr(operator, name) for name in (*_COMPARING, "invert") if hasattr(operator, name)),
@@ -32,13 +37,11 @@ TUPLES_OF_VIEWS = named("chunk", "split", "tensor_split", "unbind")
 
 def without_unused(graph: fx.Graph) -> list[fx.Node]:
     """All nodes except the output. Unused sizes and entries are removed from the graph."""
-    for node in reversed([node for node in graph.nodes if node.op != "output"]):
-        if not node.users and node.target in PURE:
-            graph.erase_node(node)
+    graph.eliminate_dead_code(lambda node: node.target not in PURE)
     return [node for node in graph.nodes if node.op != "output"]
 
 
-def passing(nodes: Sequence[fx.Node], given: Collection[fx.Node]) -> set[fx.Node]:
+def passing(nodes: Sequence[fx.Node], given: Nodes) -> set[fx.Node]:
     """The nodes that depend on an input, that call a module, or that are unused: these are called once. Others follow
     from parameters, buffers and numbers alone, and can be computed again."""
     found = set(given)
@@ -54,18 +57,16 @@ def is_size(node: fx.Node) -> bool:
 
 
 def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes whose values are sizes, and what Python's operators make of these."""
+    """The nodes whose values are sizes, and what Python's operators and mathematical functions make of these."""
     found: set[fx.Node] = set()
     for node in nodes:
-        computed = getattr(node.target, "__module__", "") == "_operator" and node.all_input_nodes
+        computed = getattr(node.target, "__module__", "") in ("_operator", "math") and node.all_input_nodes
         if is_size(node) or (computed and all(each in found for each in node.all_input_nodes)):
             found.add(node)
     return found
 
 
-def aside(
-    owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node], fixed: Collection[fx.Node] = ()
-) -> set[fx.Node]:
+def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Nodes, fixed: Nodes = ()) -> set[fx.Node]:
     """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads,
     those that are `fixed`, and what functions make of these alone."""
     begin = {*fixed, *(node for node in nodes if _indexes(owner, node) or is_size(node))}
@@ -73,15 +74,14 @@ def aside(
     return following(owner, nodes, given, begin)
 
 
-def following(
-    owner: nn.Module, nodes: Sequence[fx.Node], given: Collection[fx.Node], begin: Collection[fx.Node]
-) -> set[fx.Node]:
+def following(owner: nn.Module, nodes: Sequence[fx.Node], given: Nodes, begin: Nodes) -> set[fx.Node]:
     """The nodes `begin`, and what functions make of these, buffers and numbers alone. What they make of a parameter has
     a derivative by it."""
     found, trained = set(begin), set[fx.Node]()
     for node in nodes[0].graph.nodes if nodes else ():
         fixed = node in found or is_size(node)
-        if _is_parameter(owner, node) or (not fixed and any(each in trained for each in node.all_input_nodes)):
+        parameter = node.op == "get_attr" and isinstance(operator.attrgetter(str(node.target))(owner), nn.Parameter)
+        if parameter or (not fixed and any(each in trained for each in node.all_input_nodes)):
             trained.add(node)
     for node in nodes:
         sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
@@ -91,10 +91,6 @@ def following(
     return found
 
 
-def _is_parameter(owner: nn.Module, node: fx.Node) -> bool:
-    return node.op == "get_attr" and isinstance(operator.attrgetter(str(node.target))(owner), nn.Parameter)
-
-
 def _indexes(owner: nn.Module, node: fx.Node) -> bool:
     """Whether an embedding reads a value, which are integers then."""
     called = [owner.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
@@ -102,7 +98,7 @@ def _indexes(owner: nn.Module, node: fx.Node) -> bool:
     return tables or any(user.target is nn.functional.embedding for user in node.users)
 
 
-def with_constants(inner: Sequence[fx.Node], among: Collection[fx.Node], nodes: Sequence[fx.Node]) -> list[fx.Node]:
+def with_constants(inner: Nodes, among: Nodes, nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """The given nodes and those outside `among` that they use, in the order of the graph."""
     wanted, left = set(inner), list(inner)
     while left:

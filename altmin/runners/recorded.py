@@ -189,7 +189,7 @@ def runs_known_code(method: Any) -> bool:
         return False
     run = [m.module for block in one.chain for m in block.maps] if isinstance(one, AltMin) else [one.model]
     modules = [part for module in run for part in module.modules()]
-    called = [step.target for part in modules if isinstance(part, Piece) for step in part.steps]
+    called = [node.target for part in modules if isinstance(part, Piece) for node in part.graph.nodes]
     loss = getattr(one.loss, "function", one.loss)
     return all(map(_is_known, (*modules, *called, loss))) and not any(map(own_call, modules))
 

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from altmin.calculus import Discrete
-from altmin.calculus.attention import Attention
 from altmin.common.errors import shown, unknown
 from altmin.core.chain import Chain
 from altmin.core.codes.discrete import DiscreteCodes, StraightThroughCodes, lacks_derivative, position
@@ -72,12 +71,10 @@ def attends(chain: Chain) -> bool:
     >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
     (True, False)
     """
-    inner = [m for block in chain for held in block.maps for m in held.inner]
-    parts = [m.module for m in inner if m.uses_autograd]
+    parts = [m.module for block in chain for held in block.maps for m in held.inner if m.uses_autograd]
     inside = [m for part in parts for m in part.modules()]
-    steps = [step for m in inside if isinstance(m, Piece) for step in m.steps]
-    whole = any(isinstance(m, Attention | nn.MultiheadAttention) for m in (*inner, *inside))
-    return whole or any(step.target in ATTENTION for step in steps)
+    called = [node.target for m in inside if isinstance(m, Piece) for node in m.graph.nodes]
+    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(target in ATTENTION for target in called)
 
 
 def _check_discrete(codes: Any, lacking: list[Any]) -> None:
