@@ -33,7 +33,7 @@ def make(module: nn.Module, m: int = 6, n: int = 3, samples: int = 4, seed: int 
     chain = altmin.split(model)
     c, t = torch.randn(samples, m, dtype=F64), torch.randn(samples, n, dtype=F64)
     with torch.no_grad():
-        state = chain.blocks[1].forward(chain.parameters()[1], c)[1]
+        state = chain.blocks[1].forward(chain.parameters()[1], c, LOCAL)[1]
         return Search(chain.blocks[1], chain.parameters()[1], state, t, amplify, LOCAL), model[2].weight.detach(), t
 
 
@@ -193,7 +193,7 @@ def test_without_a_wish_nothing_is_asked(module):
     model[2].weight.mul_(1000)
     block = altmin.split(model).blocks[1]
     p = block.parameters()
-    search = Search(block, p, block.forward(p, torch.randn(5, 6))[1], torch.zeros(5, 3), 2.0, LOCAL)
+    search = Search(block, p, block.forward(p, torch.randn(5, 6), LOCAL)[1], torch.zeros(5, 3), 2.0, LOCAL)
     search.sweep()
     v, e = search.target()
     assert torch.equal(v, search.start)
@@ -222,7 +222,7 @@ def test_gains_are_exact_below_convolutions_and_with_dropout_or_reshaping_betwee
     (_, block), (_, p) = chain.blocks, chain.parameters()
     with torch.no_grad():
         code = below(torch.randn(3, *shape, dtype=F64))
-        output, state = block.forward(p, code)
+        output, state = block.forward(p, code, LOCAL)
         search = Search(block, p, state, torch.randn_like(output), 2.0, LOCAL)
 
         def value(values: Tensor, i: int) -> float:
@@ -258,7 +258,7 @@ def test_the_search_is_the_same_on_a_gpu(module):
     model = nn.Sequential(nn.Linear(12, 12), module, nn.Linear(12, 5)).double().cuda()
     block, p = altmin.split(model).blocks[1], [each.cuda() for each in ours.p]
     with torch.no_grad():
-        theirs = Search(block, p, block.forward(p, ours.c.cuda())[1], t.cuda(), 2.0, LOCAL)
+        theirs = Search(block, p, block.forward(p, ours.c.cuda(), LOCAL)[1], t.cuda(), 2.0, LOCAL)
     ours.sweep()
     theirs.sweep()
     torch.testing.assert_close(theirs.s.cpu(), ours.s)
