@@ -222,28 +222,9 @@ def coordinate_descent(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
     return W
 
 
-def patches(x: Tensor, kernel, stride, padding, dilation) -> list[Tensor]:
+def patches(x: Tensor, **geometry) -> list[Tensor]:
     """What a two-dimensional convolution sees of one sample (channels x height x width), place after place."""
-    channels, height, width = x.shape
-
-    def pixel(channel: int, i: int, j: int) -> float:
-        return float(x[channel, i, j]) if 0 <= i < height and 0 <= j < width else 0.0
-
-    rows = (height + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
-    columns = (width + 2 * padding[1] - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1
-    return [
-        torch.tensor(
-            [
-                pixel(k, r * stride[0] - padding[0] + i * dilation[0], s * stride[1] - padding[1] + j * dilation[1])
-                for k in range(channels)
-                for i in range(kernel[0])
-                for j in range(kernel[1])
-            ],
-            dtype=torch.float64,
-        )
-        for r in range(rows)
-        for s in range(columns)
-    ]
+    return list(torch.nn.functional.unfold(x.unsqueeze(0), **geometry)[0].T)
 
 
 # -- mu ---------------------------------------------------------------------------------------------------------------

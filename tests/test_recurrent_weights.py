@@ -7,7 +7,7 @@ import torch
 from coactivation_cases import memories
 from conftest import elman_problem as problem
 from conftest import residuals_of
-from test_codes_recurrent import MU, SWEEPS, close, loops
+from test_codes_recurrent import MU, SWEEPS, close, places
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,7 +16,7 @@ import altmin
 
 def chosen_codes(model, x, y):
     """Inputs a_t = (x_t, h_{t-1}, 1) of the recurrent block, from the naive loop, its residuals, and its scale."""
-    ((_, layer, _, _),) = loops(model, x)
+    ((_, layer, _, _),) = places(model, x)
     before = F.pad(layer.encode()[1].unflatten(0, x.shape[:2])[:, :-1], (0, 0, 1, 0))
     cell = residuals_of(model, altmin.RecurrentCodes("parallel", order="codes-first"), x, y, MU)[0]
     rows = torch.cat([x, before, torch.ones_like(x[..., :1])], 2)

@@ -90,7 +90,7 @@ def test_a_convolutions_memory_is_the_sum_over_its_patches(kernel, stride, paddi
     am.step(x, y)
     seen = []
     for t in range(2):
-        places = reference.patches(flat[t], kernel, **settings)
+        places = reference.patches(flat[t], kernel_size=kernel, **settings)
         targets = code[t].flatten(1).T
         assert len(places) == len(targets)
         for a, c in zip(places, targets, strict=True):
