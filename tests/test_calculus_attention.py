@@ -3,12 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from calculus_cases import CAPTURED, TRACED, close, number
+from calculus_cases import close
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from altmin.calculus.attention import Attention
-from altmin.calculus.context import LOCAL, Context
 
 F64 = torch.float64
 
@@ -62,8 +61,8 @@ def build(case: str):
     return joint, f, xs, us, [] if mask is None else [mask]
 
 
-def agree(joint, f, xs, us, more, context: Context = LOCAL) -> None:
-    y, saved = joint.forward((), [*xs, *more], context)
+def agree(joint, f, xs, us, more) -> None:
+    y, saved = joint.forward((), [*xs, *more])
     v, still = torch.randn_like(y), [None] * len(more)
     close(y, f(*xs))
     close(joint.jvp((), saved, [*us, *still]), torch.func.jvp(f, tuple(xs), tuple(us))[1])
@@ -71,12 +70,6 @@ def agree(joint, f, xs, us, more, context: Context = LOCAL) -> None:
     assert list(found[len(xs) :]) == still
     for g, wanted in zip(found, torch.func.vjp(f, *xs)[1](v), strict=False):
         close(g, wanted)
-    for e in (1.0, 0.1):
-        after = [x - e * u for x, u in zip(xs, us, strict=True)]
-        q, moved = joint.quotient((), saved, [*us, *still], number(e))
-        close(q, (y - f(*after)) / e)
-        for g, wanted in zip(joint.vjp((), moved, v), torch.func.vjp(f, *after)[1](v), strict=False):
-            close(g, wanted)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,14 +78,13 @@ def test_every_operation_agrees_with_autograd_on_torchs_function(case):
 
 
 @pytest.mark.parametrize("case", ["causal", "mask", "cross"])
-def test_it_is_the_same_in_a_captured_step_and_inside_vmap(case):
+def test_it_is_the_same_inside_vmap(case):
     joint, f, xs, us, more = build(case)
-    agree(joint, f, xs, us, more, CAPTURED)
     v = torch.randn_like(f(*xs))
 
     def member(scale: Tensor) -> list[Tensor]:
         at = [scale * x for x in xs]
-        _, saved = joint.forward((), [*at, *more], TRACED)
+        _, saved = joint.functional().forward((), [*at, *more])
         return [joint.jvp((), saved, [*us, *[None] * len(more)]), *joint.vjp((), saved, v)[: len(xs)]]
 
     scales = torch.tensor([0.5, 2.0], dtype=F64)
@@ -103,19 +95,8 @@ def test_it_is_the_same_in_a_captured_step_and_inside_vmap(case):
             close(found[i], each)
 
 
-@pytest.mark.parametrize("e", [0.0, 1e-30, 1e-12, 1e-4])
-def test_small_quotients_in_float32_have_no_cancellation(e):
-    joint, f, xs, us, _ = build("causal")
-    tangent = torch.func.jvp(f, tuple(xs), tuple(us))[1]
-    wanted = tangent if e < 1e-8 else (f(*xs) - f(*(x - e * u for x, u in zip(xs, us, strict=True)))) / e
-    _, saved = joint.forward((), [x.float() for x in xs])
-    found = joint.quotient((), saved, [u.float() for u in us], torch.tensor(e))[0]
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)
-
-
 def test_an_input_that_does_not_move_counts_as_one_that_moves_by_zero():
     joint, _, xs, us, _ = build("cross")
     _, saved = joint.forward((), xs)
     some, zeros = [None, us[1], None], [torch.zeros_like(xs[0]), us[1], torch.zeros_like(xs[2])]
     close(joint.jvp((), saved, some), joint.jvp((), saved, zeros))
-    close(joint.quotient((), saved, some, number(0.3))[0], joint.quotient((), saved, zeros, number(0.3))[0])
