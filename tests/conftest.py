@@ -64,17 +64,20 @@ class Residual(NamedTuple):
 
 
 def outcome_of(
-    model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, loss: Any = None, context: Context = LOCAL
+    model: nn.Module, codes: Any, x: Any, y: Tensor, mu: Any, loss: Any = None, context: Context = LOCAL
 ) -> Outcome:
-    """A mini-batch whose codes have moved, from the package."""
+    """A mini-batch whose codes have moved, from the package; not in `LOCAL`, mu is a tensor."""
     chain, adapted = altmin.split(model), adapt(loss or nn.CrossEntropyLoss())
+    mu = mu if context is LOCAL else torch.tensor(mu, dtype=torch.float64)
     with torch.no_grad():
         return move_codes(chain, chain.parameters(), codes, adapted, x, y, mu, context)
 
 
-def residuals_of(model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, loss: Any = None) -> list[Residual]:
+def residuals_of(
+    model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, loss: Any = None, context: Context = LOCAL
+) -> list[Residual]:
     """What every block is left with, first to last."""
-    found = outcome_of(model, codes, x, y, mu, loss)
+    found = outcome_of(model, codes, x, y, mu, loss, context)
     return [Residual(*each) for each in zip(found.problems, found.costs, found.squares, strict=True)]
 
 

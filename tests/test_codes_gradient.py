@@ -19,6 +19,7 @@ from altmin import GradientCodes
 from altmin.calculus.context import LOCAL
 from altmin.core.codes.problem import OutputLoss, Target, joined
 from altmin.core.losses import adapt
+from altmin.runners.functional import FunctionalContext
 
 ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh]
 ORDERS = ["codes-first", "weights-first"]
@@ -31,17 +32,18 @@ def numbers(y: Tensor) -> Tensor:
 
 
 def agree(model, codes: GradientCodes, x, y, mu, loss, naive=None) -> reference.Result:
-    """All that a step leaves is that of the reference, which is returned."""
+    """All that a step leaves is that of the reference, which is returned, whether numbers are read or stay tensors."""
     layers = reference.of(model)
     wanted = reference.Codes(codes.share, codes.order).update(layers, x, y, mu, naive or loss)
-    found = outcome_of(model, codes, x, y, mu, loss)
-    close([p.upstream for p in found.problems], wanted.upstream)
-    close([p.delta for p in found.problems], wanted.deltas)
-    close([float(p.scale) for p in found.problems], wanted.scales)
-    close([*map(float, found.costs)], wanted.costs)
-    close(float(found.objective), wanted.costs[-1] + mu / len(x) * sum(wanted.costs[:-1]))
     squares = [m**2 * reference.square(g) for m, g in zip(wanted.scales, wanted.upstream, strict=True)]
-    close([*map(float, found.squares)], [*squares[:-1], 0.0])
+    for context in (LOCAL, FunctionalContext()):
+        found = outcome_of(model, codes, x, y, mu, loss, context)
+        close([p.upstream for p in found.problems], wanted.upstream)
+        close([p.delta for p in found.problems], wanted.deltas)
+        close([float(p.scale) for p in found.problems], wanted.scales)
+        close([*map(float, found.costs)], wanted.costs)
+        close(float(found.objective), wanted.costs[-1] + mu / len(x) * sum(wanted.costs[:-1]))
+        close([*map(float, found.squares)], [*squares[:-1], 0.0])
     inputs = [x, *reference.encode(layers, x)]
     gradients = [g for pair in reference.weight_gradients(layers, inputs, wanted) for g in pair]
     close(gradients_of(model, codes, x, y, mu, loss), gradients)

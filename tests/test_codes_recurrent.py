@@ -22,7 +22,9 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus import Recurrence
+from altmin.calculus.context import LOCAL
 from altmin.layers import Last, Outputs
+from altmin.runners.functional import FunctionalContext
 
 MU = 0.7
 SWEEPS = ["exact", "parallel"]
@@ -126,7 +128,10 @@ def check(real, cell, step, m, order) -> None:
 @pytest.mark.parametrize("name, sweep", WAYS)
 def test_a_step_is_that_of_the_loop(name, sweep, share, order):
     model, x, y = CASES[name]()
-    left = residuals_of(model, altmin.RecurrentCodes(sweep, share, order), x, y, MU)
+    codes = altmin.RecurrentCodes(sweep, share, order)
+    left, same = (residuals_of(model, codes, x, y, MU, None, context) for context in (LOCAL, FunctionalContext()))
+    close([r.delta for r in same], [r.delta for r in left])
+    close([float(r.cost) for r in same], [float(r.cost) for r in left])
     for (l, layer, real, _), step, rest in steps_of(model, x, left, share, sweep):
         own, above = left[l], left[l + 1]
         m = float(above.scale)
