@@ -88,8 +88,8 @@ class CoActivation(torch.optim.Optimizer):
             grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
             state = state if "exp_avg" in state else {"step": _count(), **moments(p)}
             count = state["step"] + 1
-            changes[p], after = adam(state, grad, adam_coefficients(count, rates[p]))
-            self.state[p] = {"step": count, **after}
+            changes[p], m, v = adam(state["exp_avg"], state["exp_avg_sq"], grad, adam_coefficients(count, rates[p]))
+            self.state[p] = {"step": count, "exp_avg": m, "exp_avg_sq": v}
         for group in self.param_groups:
             for p in (p for p in group["params"] if p in changes):
                 p.mul_(1 - group["lr"] * group["weight_decay"]).add_(changes[p])

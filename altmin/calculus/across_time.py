@@ -9,14 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from altmin.calculus.base import Map, divisor
-from altmin.calculus.elementwise import Sigmoid, Tanh
 from altmin.calculus.sweep import sweep
 from altmin.common.scan import previous, scan
-
-SIGMOID, TANH = Sigmoid(nn.Sigmoid()), Tanh(nn.Tanh())
 
 
 def h_of(output: Tensor, marked: bool) -> Tensor:
@@ -39,15 +35,7 @@ class Activation:
 
     def jvp(self, u: Tensor) -> Tensor:
         """The derivative of the output along u."""
-        return self._of_output(self.difference(u.transpose(0, 1), None))
-
-    def quotient(self, u: Tensor, e: Tensor) -> Tensor:
-        """(h(c) - h(c - e u)) / e of the output without cancellation, the derivative for e = 0."""
-        return self._of_output(self.difference(u.transpose(0, 1), e))
-
-    def _of_output(self, change: Tensor) -> Tensor:
-        """The change of the output, by samples, given that of h."""
-        change = self._real(change).transpose(0, 1)
+        change = self._real(self.derivative(u.transpose(0, 1))).transpose(0, 1)
         return F.pad(change, (0, 1)) if self.marked else change
 
     def _real(self, t: Tensor) -> Tensor:
@@ -57,8 +45,8 @@ class Activation:
         """`sweep`, by steps."""
         raise NotImplementedError
 
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        """`quotient`, or `jvp` for None, by steps."""
+    def derivative(self, u: Tensor) -> Tensor:
+        """`jvp`, by steps."""
         raise NotImplementedError
 
 
@@ -72,14 +60,8 @@ class TanhOfCodes(Activation):
         slope = 1 - self.h * self.h
         return slope * sweep(e, slope.unsqueeze(2), self.W)[0]
 
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        """tanh(c) - tanh(c - e u) = (1 - h^2) v / (1 - h v) with v = tanh(e u), from h = tanh(c)."""
-        if e is None:
-            return _times_slope(u, self.h)
-        e = divisor(e)
-        v = (u * e).tanh_()
-        one = self.h.new_full((), 1 + torch.finfo(u.dtype).eps)  # where |h| and |v| are 1 there is no change
-        return _times_slope(v, self.h).div_(torch.addcmul(one, self.h, v, value=-1)).div_(e)
+    def derivative(self, u: Tensor) -> Tensor:
+        return _times_slope(u, self.h)
 
 
 class GRUOfCodes(Activation):
@@ -89,8 +71,8 @@ class GRUOfCodes(Activation):
     def __init__(self, codes: Tensor, *given: Any):
         super().__init__(codes, *given)
         r, z, k, self.m = codes.chunk(4, -1)
-        (self.r, self.of_r), (self.z, self.of_z) = SIGMOID.forward((), r), SIGMOID.forward((), z)
-        self.n, self.of_n = TANH.forward((), k + self.r * self.m)
+        self.r, self.z = r.sigmoid(), z.sigmoid()
+        self.n = (k + self.r * self.m).tanh()
 
     def gradients(self, e: Tensor, truncated: bool) -> Tensor:
         """g_t = d_t F_t with the total gradient d_t = e_t + z_{t+1} d_{t+1} + W^T g_{t+1} at h_t, and F_t the
@@ -101,12 +83,11 @@ class GRUOfCodes(Activation):
         d, _ = sweep(e, torch.stack([of_r, of_z, of_m], 2), self.W, z)
         return torch.cat([d * of_r, d * of_z, d * of_k, d * of_m], -1)
 
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
+    def derivative(self, u: Tensor) -> Tensor:
         r, z, dk, dm = u.chunk(4, -1)
-        dr, dz = _change(SIGMOID, self.of_r, r, e), _change(SIGMOID, self.of_z, z, e)
-        moved_r, moved_z = _moved(self.r, dr, e), _moved(self.z, dz, e)
-        dn = _change(TANH, self.of_n, dk + dr * self.m + moved_r * dm, e)
-        return scan(moved_z, dz * (later(self.h) - self.n) + (1 - moved_z) * dn, 0)
+        dr, dz = self.r * (1 - self.r) * r, self.z * (1 - self.z) * z
+        dn = _times_slope(dk + dr * self.m + self.r * dm, self.n)
+        return scan(self.z, dz * (later(self.h) - self.n) + (1 - self.z) * dn, 0)
 
 
 class LSTMOfCodes(Activation):
@@ -115,10 +96,9 @@ class LSTMOfCodes(Activation):
     def __init__(self, codes: Tensor, *given: Any):
         super().__init__(codes, *given)
         i, f, g, o = codes.chunk(4, -1)
-        (self.i, self.of_i), (self.f, self.of_f), (self.o, self.of_o) = (SIGMOID.forward((), t) for t in (i, f, o))
-        self.g, self.of_g = TANH.forward((), g)
+        self.i, self.f, self.o, self.g = i.sigmoid(), f.sigmoid(), o.sigmoid(), g.tanh()
         self.s = scan(self.f, self.i * self.g, 0)
-        self.out, self.of_out = TANH.forward((), self.s)
+        self.out = self.s.tanh()
 
     def gradients(self, e: Tensor, truncated: bool) -> Tensor:
         """The total gradients are d_t = e_t + W^T g_{t+1} at h_t and a_t = f_{t+1} a_{t+1} + o_t tanh'(s_t) d_t at s_t;
@@ -129,23 +109,11 @@ class LSTMOfCodes(Activation):
         d, a = sweep(e, torch.stack([of_i, of_f, of_g, of_o], 2), self.W, f, of_s)
         return torch.cat([a * of_i, a * of_f, a * of_g, d * of_o], -1)
 
-    def difference(self, u: Tensor, e: Tensor | None) -> Tensor:
-        i, f, g, o = u.chunk(4, -1)
-        of = (self.of_i, i), (self.of_f, f), (self.of_o, o)
-        di, df, do = (_change(SIGMOID, saved, t, e) for saved, t in of)
-        dg = _change(TANH, self.of_g, g, e)
-        ds = scan(_moved(self.f, df, e), df * later(self.s) + di * self.g + _moved(self.i, di, e) * dg, 0)
-        return do * self.out + _moved(self.o, do, e) * _change(TANH, self.of_out, ds, e)
-
-
-def _change(function: Map, saved: Any, u: Tensor, e: Tensor | None) -> Tensor:
-    """(f(x) - f(x - e u)) / e; without e the derivative along u."""
-    return function.jvp((), saved, u) if e is None else function.quotient((), saved, u, e)[0]
-
-
-def _moved(y: Tensor, dy: Tensor, e: Tensor | None) -> Tensor:
-    """y - e dy."""
-    return y if e is None else y - e * dy
+    def derivative(self, u: Tensor) -> Tensor:
+        di, df, dg, do = u.chunk(4, -1)
+        di, df, do = (y * (1 - y) * d for y, d in ((self.i, di), (self.f, df), (self.o, do)))
+        ds = scan(self.f, df * later(self.s) + di * self.g + self.i * _times_slope(dg, self.g), 0)
+        return do * self.out + self.o * _times_slope(ds, self.out)
 
 
 def _times_slope(v: Tensor, h: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from altmin.calculus.base import Params, divisor, shifted
+from altmin.calculus.base import Params
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.multi_input import Direction, MultiInput
 
@@ -74,10 +74,10 @@ class Attention(MultiInput):
 
     def forward(self, p: Params, xs: Sequence[Any], context: Context = LOCAL) -> tuple[Tensor, Attended]:
         moving, mask = (xs[:-1], xs[-1]) if self.masked else (xs, None)
-        before = Views(self.before, moving, context.traced)
+        before = Views(self.before, moving, False)
         q, k, v = before.outputs
         y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal, scale=self.given_scale)
-        after = Views(lambda y: self.after(y, *moving), [y], context.traced)
+        after = Views(lambda y: self.after(y, *moving), [y], False)
         return after.outputs[0], Attended(list(xs), q, k, v, mask, before, after)
 
     def vjp(self, p: Params, saved: Attended, v: Tensor) -> Sequence[Direction]:
@@ -95,19 +95,6 @@ class Attention(MultiInput):
         P = self._weights(saved)
         dP = _centred((uq @ k.mT + q @ uk.mT) * self.scale(q), P)
         return saved.after.call(dP @ v + P @ uv)[0]
-
-    def quotient(self, p: Params, saved: Attended, us: Sequence[Direction], e: Tensor) -> tuple[Tensor, Attended]:
-        uq, uk, uv = self._directions(saved, us)
-        _, q, k, v, *_ = saved
-        P = self._weights(saved)
-        q_moved = shifted(q, uq, e)
-        scores = (uq @ k.mT + q_moved @ uk.mT) * self.scale(q)
-        least = divisor(e)
-        E = torch.expm1(scores * -least) / -least
-        dP = _centred(E, P) / (1 - e * (P * E).sum(-1, keepdim=True))
-        Q = dP @ v + shifted(P, dP, e) @ uv
-        xs = [x if u is None else shifted(x, u, e) for x, u in zip(saved.xs, us, strict=True)]
-        return saved.after.call(Q)[0], saved._replace(xs=xs, q=q_moved, k=shifted(k, uk, e), v=shifted(v, uv, e))
 
     def scale(self, q: Tensor) -> float:
         return q.shape[-1] ** -0.5 if self.given_scale is None else self.given_scale

@@ -1,12 +1,12 @@
-"""Activations without derivatives: values and exact quotients, no vjp and no jvp. Activations that become discrete
-entry by entry, and layers with weights of few bits."""
+"""Activations without derivatives, which have values, no vjp and no jvp. Activations that become discrete entry by
+entry, and layers with weights of few bits."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.base import Map, Params, Saved, Weighted, divisor, shifted
+from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import Elementwise, Tanh
 from altmin.calculus.linear import Affine, Convolution, Linear
@@ -25,29 +25,18 @@ class Discrete(Map):
 
     jvp = vjp
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        y, moved = self.forward(p, shifted(saved[0], u, e))
-        return (saved[1] - y) / divisor(e), moved
-
     def estimate(self, saved: Saved, v: Tensor) -> Tensor:
         """The straight-through estimate of J v and of J^T v: v where |x| <= 1, else 0."""
         return v * (saved[0].abs() <= 1)
 
 
 class Estimated(Discrete):
-    """`StraightThrough`: an estimate in place of J.
-
-    The values do not change along a step, as if it crossed no threshold: the quotient is 0. The few units that a small
-    step moves across a threshold would change by a whole level each, much more than the intended step.
-    """
+    """`StraightThrough`: an estimate in place of J, by which codes move; values do not change along a step."""
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.estimate(saved, v)
 
     jvp = vjp
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        return torch.zeros_like(u), saved
 
 
 class StandIn(Estimated):
@@ -79,18 +68,12 @@ class PartlyDiscrete(Map):
     def _at(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Saved]:
         y, saved = self.smooth.forward((), x)
         s = self.module.discrete.values(x)
-        return torch.where(mask, s, y), (mask, s, saved)
+        return torch.where(mask, s, y), (mask, saved)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return torch.where(saved[0], 0, self.smooth.vjp((), saved[2], v))
+        return torch.where(saved[0], 0, self.smooth.vjp((), saved[1], v))
 
     jvp = vjp
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        mask, s, smooth = saved
-        quotient, moved = self.smooth.quotient((), smooth, u, e)
-        s_moved = self.module.discrete.values(moved[0])
-        return torch.where(mask, (s - s_moved) / divisor(e), quotient), (mask, s_moved, moved)
 
 
 class Quantised(Weighted):
@@ -113,9 +96,6 @@ class Quantised(Weighted):
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self.of.jvp(self.used(p), saved, u)
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        return self.of.quotient(self.used(p), saved, u, e)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         return self.of.grads(p, saved, v)

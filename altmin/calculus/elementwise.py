@@ -3,38 +3,23 @@
 import torch
 from torch import Tensor
 
-from altmin.calculus.base import SMALLEST, Map, Params, Saved, divisor, shifted
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 
 
 class ReLU(Map):
-    """y = max(x, 0)."""
+    """y = max(x, 0). It saves y."""
 
     selects = True
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = x.clamp_min(0)
-        return y, (x, y)
+        return y, y
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(v, saved[1], 0)
+        return torch.ops.aten.threshold_backward(v, saved, 0)
 
     jvp = vjp
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        x, y = saved
-        moved = shifted(x, u, e)
-        y_moved, e = moved.clamp_min(0), e.clamp_min(SMALLEST)
-        return torch.where(y > 0, u.minimum(y / e), y_moved / -e), (moved, y_moved)
-
-    def without_quotient(self, saved: Saved) -> Saved:
-        return None, saved[1]
-
-    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        return saved[1] if below is None else below.minimum(saved[1])
-
-    def spread(self, saved: Saved, u: Tensor) -> Tensor:
-        return u
 
 
 class Elementwise(Map):
@@ -45,25 +30,13 @@ class Elementwise(Map):
         return y, (x, y)
 
     def slope(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return f'(x), given y = f(x)."""
         return torch.func.jvp(self._function, (x,), (torch.ones_like(x),))[1]
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return self.slope(*saved) * v
 
     jvp = vjp
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        x, y = saved
-        moved = shifted(x, u, e)
-        y_moved = self._function(moved)
-        e = divisor(e)
-        return self.difference(x, y, u * -e, y_moved) / -e, (moved, y_moved)
-
-    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
-        """f(x + u) - f(x), given y = f(x) and y_moved = f(x + u): below the square root of the rounding error the
-        tangent is the more exact of the two."""
-        small = u.abs() < torch.finfo(x.dtype).eps ** 0.5 * (1 + x.abs())
-        return torch.where(small, self.vjp((), (x, y), u), y_moved - y)
 
     def _function(self, x: Tensor) -> Tensor:
         # An in-place activation would overwrite the point at which it is differentiated.
@@ -89,20 +62,18 @@ class Silu(Elementwise):
 
 
 class Tanh(Elementwise):
-    """tanh(x + u) - tanh(x) = tanh(u) (1 - tanh(x) tanh(x + u))."""
+    """f' = 1 - y^2, by torch's kernel."""
 
-    def slope(self, x: Tensor, y: Tensor) -> Tensor:
-        return 1 - y * y
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return torch.ops.aten.tanh_backward(v, saved[1])
 
-    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
-        return torch.tanh(u) * (1 - y * y_moved)
+    jvp = vjp
 
 
 class Sigmoid(Elementwise):
-    """sigmoid(x) = (1 + tanh(x/2)) / 2, so its differences are those of tanh."""
+    """f' = y (1 - y), by torch's kernel."""
 
-    def slope(self, x: Tensor, y: Tensor) -> Tensor:
-        return y * (1 - y)
+    def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
+        return torch.ops.aten.sigmoid_backward(v, saved[1])
 
-    def difference(self, x: Tensor, y: Tensor, u: Tensor, y_moved: Tensor) -> Tensor:
-        return torch.tanh(u / 2) * (1 - (2 * y - 1) * (2 * y_moved - 1)) / 2
+    jvp = vjp

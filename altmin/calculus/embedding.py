@@ -55,7 +55,7 @@ class EmbeddingBag(Embedding):
                 f"{tuple(x.shape)}; bags of different lengths are filled up with padding_idx"
             )
         m, known = self.module, _in_range(x, p[0])
-        if context.traced:  # torch has no batching rule for its kernel
+        if False:  # torch has no batching rule for its kernel
             y = (F.embedding(known, p[0]) * self._counts(known).to(p[0].dtype).unsqueeze(-1)).sum(1)
             y = y if m.mode == "sum" else y / self._sizes(known)
         else:

@@ -53,11 +53,3 @@ class GatedRecurrence(Map):
         gate, candidate = u.chunk(2, -1)
         dz, dc = self.gate.jvp((), saved.gate, gate), self.candidate.jvp((), saved.candidate, candidate)
         return scan(1 - saved.z, dz * (saved.c - saved.before) + saved.z * dc)
-
-    def quotient(self, p: Params, saved: Gates, u: Tensor, e: Tensor) -> tuple[Tensor, Gates]:
-        gate, candidate = u.chunk(2, -1)
-        dz, moved_gate = self.gate.quotient((), saved.gate, gate, e)
-        dc, moved_candidate = self.candidate.quotient((), saved.candidate, candidate, e)
-        z, c = saved.z - e * dz, saved.c - e * dc
-        dh = scan(1 - z, dz * (saved.c - saved.before) + z * dc)
-        return dh, Gates(moved_gate, moved_candidate, z, c, saved.h - e * dh)

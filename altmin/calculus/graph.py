@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.base import Map, Params, Saved, shifted
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.cut_values import CutValues, Layout, flat, parts
 from altmin.calculus.multi_input import Direction
@@ -39,13 +39,12 @@ class Ends(NamedTuple):
 
 class Point(NamedTuple):
     """What a pass of a graph saves: its input code, the layouts of its input and output codes, and what each of its
-    maps saves. whole: including what their quotients need."""
+    maps saves."""
 
     x: Tensor
     entry: Layout
     exit: list[torch.Size]
     saved: list[Saved]
-    whole: bool = True
 
 
 class Graph(Map):
@@ -71,7 +70,6 @@ class Graph(Map):
         """Whether nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
         self._first = [m for m, node in zip(self.maps, self.nodes, strict=True) if 0 in node.inputs]
-        self._sheds = any(type(m).without_quotient is not Map.without_quotient for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given
         for node in nodes:
@@ -85,11 +83,6 @@ class Graph(Map):
     def inner(self) -> Sequence[Any]:
         return self.maps
 
-    def operands(self, p: Params) -> Params:
-        if self.tied:  # one of its uses may not be rounded
-            return p
-        return [q for i, m in enumerate(self.maps) for q in m.operands(self._of(p, i))]
-
     def _of(self, p: Params, i: int) -> Params:
         """The parameters of node i."""
         return [p[j] for j in self._own[i]]
@@ -98,16 +91,8 @@ class Graph(Map):
         return next((said for m in self._first if (said := m.misfit(x))), "")
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
-        """In an eager step without what quotients need: few blocks need one, and those compute it again."""
         layout = Layout([x.shape], []) if self.ends.entry is None else self.ends.entry.take()
-        light = self._sheds and context.eager
-
-        def value(i: int, x: Any) -> tuple[Tensor, Saved]:
-            y, saved = self.maps[i].forward(self._of(p, i), x, context)
-            return y, self.maps[i].without_quotient(saved) if light else saved
-
-        y, point = self._run(x, layout, value)
-        return y, point._replace(whole=not light)
+        return self._run(x, layout, lambda i, x: self.maps[i].forward(self._of(p, i), x, context))
 
     def replay(self, p: Params, saved: Point, x: Tensor) -> tuple[Tensor, Point]:
         y, point = self._run(x, saved.entry, lambda i, x: self.maps[i].replay(self._of(p, i), saved.saved[i], x))
@@ -179,22 +164,15 @@ class Graph(Map):
             us.append(self.maps[i].jvp(self._of(p, i), saved.saved[i], node.of(us)) if moves else None)
         return _flat([us[i] for i in self.ends.made], saved.exit, u)
 
-    def quotient(self, p: Params, saved: Point, u: Tensor, e: Tensor) -> tuple[Tensor, Point]:
-        light, saved = not saved.whole, saved if saved.whole else self.replay(p, saved, saved.x)[1]
-        us, kept = self._directions(saved, u), list(saved.saved)
-        for i, node in enumerate(self.nodes):
-            q: Direction = None
-            if node.moves(us):
-                q, kept[i] = self.maps[i].quotient(self._of(p, i), saved.saved[i], node.of(us), e)
-            us.append(q)
-        if light:  # of one form with what it moved from
-            kept = [m.without_quotient(each) for m, each in zip(self.maps, kept, strict=True)]
-        return _flat([us[i] for i in self.ends.made], saved.exit, u), saved._replace(
-            x=shifted(saved.x, u, e), saved=kept, whole=not light
-        )
-
     def _directions(self, saved: Point, u: Tensor) -> list[Direction]:
         return [*parts(u, saved.entry.shapes), *[None] * len(saved.entry.aside)]
+
+    def functional(self) -> "Graph":
+        maps = [m.functional() for m in self.maps]
+        if all(new is old for new, old in zip(maps, self.maps, strict=True)):
+            return self
+        nodes = [node._replace(map=m) for node, m in zip(self.nodes, maps, strict=True)]
+        return Graph(self.module, nodes, self.ends)
 
     def input(self, saved: Point) -> Tensor:
         return saved.x

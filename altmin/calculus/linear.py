@@ -10,11 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved, Weighted, rounded, shifted
+from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
-
-SMALL = 2**30
-"""Multiplications below which a compiled step on a GPU is faster if a bias is added by a kernel of its own."""
 
 
 class Affine(Weighted):
@@ -30,12 +27,6 @@ class Affine(Weighted):
         """Rows of inputs with a 1 appended for the bias, if there is one."""
         return F.pad(a, (0, 1), value=1.0) if len(self.names) > 1 else a
 
-    def operands(self, p: Params) -> Params:
-        return rounded(p)
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        return self.jvp(p, saved, u), shifted(saved, u, e)
-
 
 class Linear(Affine):
     """y = W x + b."""
@@ -43,24 +34,17 @@ class Linear(Affine):
     is_linear = True
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        if context.traced and x.is_cuda and len(p) > 1 and x.shape[0] * p[0].numel() < SMALL:
-            return products.matmul(x, p[0].mT) - (-p[1]), x  # a sum would be compiled into one product again
-        return (F.linear(x, *p) if x.dtype == p[0].dtype else products.linear(x, *p)), x
+        return products.linear(x, *p), x
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return v @ p[0] if v.dtype == p[0].dtype else products.matmul(v, p[0])
+        return products.matmul(v, p[0])
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return F.linear(u, p[0]) if u.dtype == p[0].dtype else products.linear(u, p[0])
-
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        q = F.linear(u, p[0]) if u.dtype == p[0].dtype else products.linear(u, p[0])
-        return q, shifted(saved, u, e)
+        return products.linear(u, p[0])
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
-        plain = v.dtype == p[0].dtype and not v.is_cuda
-        dW = v.mT @ x if plain else products.outer(v, x, p[0])
+        dW = products.outer(v, x)
         return (dW, v.sum(0)) if len(p) > 1 else (dW,)
 
     def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
@@ -86,13 +70,13 @@ class Convolution(Affine):
         self.is_linear = self.groups == 1
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry), x
+        return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return products.convolution_backward(v, saved, p[0], self.geometry, weight=False)
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return products.convolution(u, p[0], None, self.geometry)
+        return products.convolution(u, p[0], None, self.geometry)[0]
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         dW = products.convolution_backward(v, saved, p[0], self.geometry, weight=True)
@@ -154,9 +138,6 @@ class Reshape(LinearModule):
     """Flatten and Unflatten."""
 
     selects = True
-
-    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        return None if below is None else self.module(below)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         return v.reshape(saved)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.base import Map, Params, Saved, shifted
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 
 Direction = Tensor | None
@@ -62,11 +62,6 @@ class Product(MultiInput):
         a, b = saved
         parts = [u * other for u, other in zip(us, (b, a), strict=True) if u is not None]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-
-    def quotient(self, p: Params, saved: Saved, us: Sequence[Direction], e: Tensor) -> tuple[Tensor, Saved]:
-        """(a b - (a - e u)(b - e w)) / e = u b + (a - e u) w."""
-        a, b = (x if u is None else shifted(x, u, e) for x, u in zip(saved, us, strict=True))
-        return self.jvp(p, (a, saved[1]), us), (a, b)
 
 
 class Concatenation(MultiInput):

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
-from altmin.calculus.base import Params, Saved, Weighted, shifted
+from altmin.calculus.base import Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
 
 ONLY_INPUT, ONLY_PARAMETERS, ALL = (True, False, False), (False, True, True), (True, True, True)
@@ -16,15 +15,12 @@ Optional = Tensor | None
 
 
 class Normalised(NamedTuple):
-    """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them. kernel: which of
-    torch's kernels of batch norm has made them, as torch counts them. reserve: what that kernel keeps for itself.
-    context: of the pass."""
+    """An input, its means, and 1 / sqrt(var + eps), of the shapes in which the kernels have them. context: of the
+    pass."""
 
     x: Tensor
     mean: Tensor
     inverse: Tensor
-    kernel: int = 0
-    reserve: Optional = None
     context: Context = LOCAL
 
 
@@ -45,10 +41,6 @@ class Normalisation(Weighted):
         """A mean or the weight in a shape that broadcasts against x."""
         return t
 
-    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The means of u, of u x̂ and of u^2."""
-        raise NotImplementedError
-
     def vjp(self, p: Params, saved: Normalised, v: Tensor) -> Tensor:
         g: Tensor = self.kernel(saved, v, p[0] if p else None, ONLY_INPUT)[0]
         return g
@@ -56,21 +48,6 @@ class Normalisation(Weighted):
     def jvp(self, p: Params, saved: Normalised, u: Tensor) -> Tensor:
         Pu: Tensor = self.kernel(saved, u, None, ONLY_INPUT)[0]
         return Pu * p[0] if p else Pu
-
-    def quotient(self, p: Params, saved: Normalised, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        """With q = (var(x) - var(x - e u)) / e, i = 1 / sqrt(var + eps) and j that at x - e u,
-        (j - i) / e = q (i j)^2 / (i + j), and x̂(x) - x̂(x - e u) = e j (u - mean(u)) - x̂ (j - i) / i."""
-        x, mean, i, *_ = saved
-        if self.fixed:
-            return self.jvp(p, saved, u), saved._replace(x=shifted(x, u, e))
-        mean_u, product, square = self.sums(saved, u)
-        q = 2 * product / i - e * (square - mean_u * mean_u).clamp_min(0)
-        j = (i**-2 - e * q).clamp_min(self.module.eps).rsqrt()  # rounding may exceed var
-        slope = q * i * j**2 / (i + j)
-        of_u, of_x, constant = (self.across(t, x) for t in (j, slope * i, slope * i * mean - j * mean_u))
-        Q = torch.addcmul(torch.addcmul(constant, u, of_u), x, of_x, value=-1)
-        Q = Q * self.across(p[0], x) if p else Q
-        return Q, Normalised(shifted(x, u, e), mean - e * mean_u, j, context=saved.context)
 
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
         found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
@@ -102,17 +79,10 @@ class LayerNorm(Normalisation):
             v, saved.x, self.module.normalized_shape, saved.mean, saved.inverse, weight, bias, mask
         )
 
-    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dims = list(range(-len(self.module.normalized_shape), 0))
-        x, mean, inverse, *_ = saved
-        mean_u = u.mean(dims, keepdim=True)
-        product = ((u * x).mean(dims, keepdim=True) - mean_u * mean) * inverse
-        return mean_u, product, (u * u).mean(dims, keepdim=True)
-
 
 class BatchNorm(Normalisation):
     """In training a sample sees the others through the mean; in evaluation it is affine, unit by unit. Where samples
-    are spread over ranks, means are those of all ranks, and each of forward, vjp, jvp and quotient takes one sum."""
+    are spread over ranks, means are those of all ranks, and each of forward, vjp and jvp takes one sum."""
 
     @property
     def mixes_samples(self) -> bool:  # type: ignore[override]
@@ -135,14 +105,6 @@ class BatchNorm(Normalisation):
             mean, var = (t.to(x.dtype) for t in of)
             y = F.batch_norm(x, mean, var, *_pair(p), False, eps=m.eps)
             return y, Normalised(x, mean, (var + m.eps).rsqrt(), context=context)
-        if (
-            x.is_cuda and context.eager and p
-        ):  # torch chooses between its own kernel and cuDNN's, which reads x as it lies
-            x = x.contiguous(memory_format=suggest_memory_format(x))
-            y, mean, inverse, reserve, kernel = torch.ops.aten._batch_norm_impl_index(
-                x, *_pair(p), None, None, True, 0.0, m.eps, torch.backends.cudnn.enabled
-            )
-            return y, Normalised(x, mean, inverse, kernel, reserve, context)
         y, mean, inverse = torch.ops.aten.native_batch_norm(x, *_pair(p), None, None, True, 0.0, m.eps)
         return y, Normalised(x, mean, inverse, context=context)
 
@@ -157,10 +119,6 @@ class BatchNorm(Normalisation):
             return vjp, *(((v * xhat).sum(dims), v.sum(dims)) if mask[1] else ())
         if saved.context.shard:
             return self._kernel_of_ranks(saved, v, weight, mask)
-        if saved.kernel:
-            return torch.ops.aten._batch_norm_impl_index_backward(
-                saved.kernel, x, v, weight, None, None, mean, inverse, True, self.module.eps, mask, saved.reserve
-            )
         return torch.ops.aten.native_batch_norm_backward(
             v, x, weight, None, None, mean, inverse, True, self.module.eps, mask
         )
@@ -184,13 +142,6 @@ class BatchNorm(Normalisation):
 
     def jvp(self, p: Params, saved: Normalised, u: Tensor) -> Tensor:
         return self.vjp(p, saved, u)  # the weight is one number for a mean, so J is symmetric
-
-    def sums(self, saved: Normalised, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        count = saved.context.count(u.numel()) // u.shape[1]
-        _, product, total = self.kernel(saved, u, torch.ones_like(saved.mean), ONLY_PARAMETERS)
-        square = torch.linalg.vector_norm(u, dim=[0, *range(2, u.ndim)]) ** 2
-        product, total, square = (t / count for t in saved.context.sum(product, total, square))
-        return total, product, square
 
     def kept(self, saved: Normalised) -> Any:
         """1 / sqrt(var + eps) and the mean of every channel, and the number of values in each mean."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.base import Map, Params, Saved, divisor, shifted
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 
 
@@ -26,7 +26,7 @@ class MaxPool(Map):
         return y, (x, winners)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        x, winners = saved[:2]
+        x, winners = saved
         if v.is_cuda and isinstance(self.module, nn.MaxPool2d):
             return gathered(self.module, x, winners, v)
         flat = v.new_zeros(x.shape).flatten(2)
@@ -35,22 +35,14 @@ class MaxPool(Map):
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._at(u, saved[1])
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        x, winners = saved[:2]
-        new = self.forward(p, shifted(x, u, e))[1]
-        return (self._at(x, winners) - self._at(x, new[1])) / divisor(e) + self._at(u, new[1]), new
-
     @staticmethod
     def _at(x: Tensor, places: Tensor) -> Tensor:
         return x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
 
 
 class SeparatePool(MaxPool):
-    """Max-pooling whose windows do not overlap, so that no input wins twice: it selects.
-
-    A tournament over the places of a window finds the winner and its lead over the second in one go; `saved` holds the
-    lead too.
-    """
+    """Max-pooling whose windows do not overlap, so that no input wins twice: it selects. A tournament over the places
+    of a window finds the winner, on a CPU many times faster than torch's kernel."""
 
     selects = True
 
@@ -62,12 +54,8 @@ class SeparatePool(MaxPool):
             (..., *(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(start, counts, stride, strict=True)))
             for start in itertools.product(*map(range, kernel))
         ]
-        best, number, lead = _tournament([x[place] for place in places])
-        return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])), lead)
-
-    def kink_distance(self, saved: Saved, below: Tensor | None) -> Tensor | None:
-        _, winners, lead = saved
-        return lead if below is None else lead.minimum(self._at(below, winners))
+        best, number = _tournament([x[place] for place in places])
+        return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])))
 
 
 def gathered(m: nn.MaxPool2d, x: Tensor, winners: Tensor, v: Tensor) -> Tensor:
@@ -97,17 +85,15 @@ def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]
     return position
 
 
-def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """For each window the largest value, the number of its place, and its lead over the second largest."""
+def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return for each window the largest value and the number of its place."""
     best, *rivals = (place.contiguous() for place in places)  # each is read several times
-    second = torch.full_like(best, -torch.inf)
     winner = torch.zeros_like(best, dtype=torch.uint8)
     for number, rival in enumerate(rivals, 1):
         # a later winner has the larger number; on a CPU arithmetic of bytes is many times faster than a mask
         winner = winner.maximum(_byte(rival > best) * number)
-        second = second.maximum(best.minimum(rival))
         best = best.maximum(rival)
-    return best, winner, best - second
+    return best, winner
 
 
 def _byte(mask: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from altmin.calculus import products
 from altmin.calculus.across_time import Activation, GRUOfCodes, LSTMOfCodes, TanhOfCodes, h_of, later
-from altmin.calculus.base import Map, Params, rounded, shifted
+from altmin.calculus.base import Map, Params
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Linear
-from altmin.layers import Recurrent, opaque_recurrence, recurrence
+from altmin.layers import Recurrent, opaque_recurrence
 
 
 class Steps(NamedTuple):
@@ -56,14 +56,11 @@ class Recurrence(Map):
         self.hidden: int = module.hidden_size
         self.features = self.hidden + self.marked
 
-    def operands(self, p: Params) -> Params:
-        return rounded(p)
-
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Steps]:
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         weights = [q.to(x.dtype) for q in (*p[:2], *self._biases(p))]
-        h = (opaque_recurrence if context.traced else recurrence)(self.mode, steps, *weights)
+        h = opaque_recurrence(self.mode, steps, *weights)
         h = h if real is None else h * real
         output = torch.cat([h, real], -1) if self.marked and real is not None else h
         return output.transpose(0, 1), Steps(steps, h, real)
@@ -75,14 +72,10 @@ class Recurrence(Map):
     def jvp(self, p: Params, saved: Steps, u: Tensor) -> Tensor:
         return self._joined(products.linear(u[..., :-1] if self.padded else u, p[0]), None)
 
-    def quotient(self, p: Params, saved: Steps, u: Tensor, e: Tensor) -> tuple[Tensor, Steps]:
-        steps = (u[..., :-1] if self.padded else u).transpose(0, 1)
-        return self.jvp(p, saved, u), saved._replace(x=shifted(saved.x, steps, e))
-
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
         v = v.transpose(0, 1)
         of_input, of_state = self._of_input(v), self._of_state(v)
-        found = [_product(of_input, saved.x, p[0]), _product(of_state[1:], saved.h[:-1], p[1])]
+        found = [_product(of_input, saved.x), _product(of_state[1:], saved.h[:-1])]
         if len(p) > 2:
             found.append(_total(of_input))
         if len(p) > 3:
@@ -108,10 +101,6 @@ class Recurrence(Map):
         back = products.linear(h_of(q, self.marked)[:-1], p[1])
         back = F.pad(self._joined(None, back), (0, 0, 0, 0, 1, 0))
         return (back if saved.real is None else back * saved.real).transpose(0, 1)
-
-    def moved(self, saved: Steps, q: Tensor, e: Tensor) -> Steps:
-        """`saved` once the codes have moved the output by -e q."""
-        return saved._replace(h=shifted(saved.h, h_of(q, self.marked), e))
 
     def _codes(self, p: Params, saved: Steps) -> Tensor:
         """c_t at every real step, by steps."""
@@ -169,9 +158,6 @@ class StepwiseLinear(Linear):
     def jvp(self, p: Params, saved: Tensor, u: Tensor) -> Tensor:
         return super().jvp(p, saved, u.transpose(0, 1)).transpose(0, 1)
 
-    def quotient(self, p: Params, saved: Tensor, u: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        return self.jvp(p, saved, u), shifted(saved, u, e)
-
     def grads(self, p: Params, saved: Tensor, v: Tensor) -> Params:
         return super().grads(p, saved.transpose(0, 1), v.transpose(0, 1))
 
@@ -187,6 +173,6 @@ def _total(v: Tensor) -> Tensor:
     return v.sum((0, 1)) if v.is_cuda else (v.flatten(0, 1).mT @ v.new_ones(v[..., 0].numel(), 1)).squeeze(1)
 
 
-def _product(v: Tensor, x: Tensor, W: Tensor) -> Tensor:
-    """sum over steps and samples of v x^T."""
-    return products.outer(v.flatten(0, 1), x.flatten(0, 1), W)
+def _product(v: Tensor, x: Tensor) -> Tensor:
+    """Return the sum over steps and samples of v x^T."""
+    return products.outer(v.flatten(0, 1), x.flatten(0, 1))

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from altmin.calculus import products
-from altmin.calculus.base import Map, Params, Saved, rounded
+from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.elementwise import ReLU
 
@@ -17,9 +17,6 @@ class ResidualLayer(Map):
         super().__init__(module)
         self.relu = ReLU(nn.ReLU())
 
-    def operands(self, p: Params) -> Params:
-        return rounded(p)
-
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         a, saved = self.relu.forward((), x)
         return self._add(x, p, a), saved
@@ -30,13 +27,9 @@ class ResidualLayer(Map):
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
         return self._add(u, p, self.relu.jvp((), saved, u))
 
-    def quotient(self, p: Params, saved: Saved, u: Tensor, e: Tensor) -> tuple[Tensor, Saved]:
-        q, moved = self.relu.quotient((), saved, u, e)
-        return self._add(u, p, q), moved
-
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        v, a = v.flatten(0, -2), saved[1].flatten(0, -2)
-        return (products.outer(v, a, p[0]).mul_(self.module.scale),)
+        v, a = v.flatten(0, -2), saved.flatten(0, -2)
+        return (products.outer(v, a).mul_(self.module.scale),)
 
     def input(self, saved: Saved) -> Tensor:
         x: Tensor = saved[0]

@@ -34,7 +34,15 @@ class Series:
         """`forward` with other parameters or another input (None: the saved one of the first map), with the random
         numbers of the saved pass."""
         x, new = self.maps[0].input(saved[0]) if x is None else x, []
-        for i, m in enumerate(self.maps):
-            x, kept = m.replay(p[self.slices[i]], saved[i], x)
+        for (m, of), before in zip(self.pairs, saved, strict=True):
+            x, kept = m.replay(p[of], before, x)
             new.append(kept)
         return x, new
+
+    def change(self, old: Params, new: Params, saved: Sequence[Saved]) -> tuple[Tensor, list[Saved]]:
+        """Return the change of the output under new parameters, without cancellation where it is linear in them, and
+        what the maps save with these."""
+        if self.affine:
+            return self.replay([b - a for a, b in zip(old, new, strict=True)], saved)[0], list(saved)
+        output, changed = self.replay(new, saved)
+        return output - self.replay(old, saved)[0], changed

@@ -106,3 +106,13 @@ def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:
                 f"parameter {name}, of shape {tuple(p.shape)} and strides {p.stride()}, is expanded or has gaps in "
                 "memory; copy it before training: p.data = p.data.clone()"
             )
+
+
+def all_finite(t: Tensor) -> Tensor:
+    """Return whether all entries are finite, by their sum, which is much faster than checking each: a tensor. A sum
+    that overflows counts as not finite.
+
+    >>> all_finite(torch.tensor([1.0, 2.0])), all_finite(torch.tensor([1.0, torch.nan]))
+    (tensor(True), tensor(False))
+    """
+    return t.sum().isfinite()

@@ -5,6 +5,7 @@ pooling and reshaping that lie on top of the code below, without parameters. Its
 an affine map, the normalisation that follows it, and, in the last block, whatever comes after.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,9 +18,7 @@ from altmin.calculus.base import Map, Params, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.cut_values import CutValues, OutputValues, shortened
 from altmin.calculus.discrete import Estimated
-from altmin.calculus.elementwise import ReLU
-from altmin.calculus.linear import Affine, Convolution, Reshape
-from altmin.calculus.other import AnyModule
+from altmin.calculus.linear import Convolution, Reshape
 from altmin.calculus.recurrent import Recurrence
 from altmin.calculus.series import Series
 from altmin.common.inputs import Batch, Inputs, as_inputs
@@ -55,23 +54,10 @@ class Block:
         self.maps = (*prelude, *core)
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
         """Whether J is an estimate, by which a step may be chosen but not checked."""
-        self.piecewise_linear = self.core.affine and isinstance(core[0], Affine) and all(m.selects for m in prelude)
-        """Whether the block is linear up to the nearest kinks (`kink_distance`): prelude selects, core is affine.
-
-        A prelude P of rectifiers, max-pooling and reshaping hands each input of the core one entry of the code, or
-        zero. A gradient is P^T u with u at the core's input; moving the code by P^T u moves that input by u itself,
-        and |P^T u| = |u|. So moves can be computed there, where there may be fewer entries, and handed on last.
-        """
         self.uses_autograd = any(m.uses_autograd for m in self.maps)
         """Whether a module of the block goes through autograd."""
         self.keeps = any(type(m).kept is not Map.kept for m in self.maps)
         """Whether a module may leave something in its buffers."""
-        self.replays = any(type(m).replay is not Map.replay for m in self.maps)
-        """Whether a pass at another code needs what the first pass drew or computed from the batch."""
-        self.spreads = any(not isinstance(m, ReLU) for m in prelude)
-        """Whether the core's inputs are not the entries of the code one by one, as after pooling and reshaping."""
-        self.rectified = any(isinstance(m, ReLU) for m in prelude)
-        """Whether some of the core's inputs do not depend on the code: those that are zero."""
 
     def __str__(self) -> str:
         return ", ".join(m.module._get_name() for m in self.maps)
@@ -106,11 +92,6 @@ class Block:
         """Whether samples of a mini-batch influence each other (batch norm in training)."""
         return any(m.mixes_samples for m in self.maps)
 
-    def operands(self, p: Params) -> Params:
-        """The parameters as a step with rounded products uses them (see `calculus.products`)."""
-        pairs = zip(self.core.maps, self.core.slices, strict=True)
-        return [q for m, of in pairs for q in m.operands(p[of])]
-
     def forward(self, p: Params, c: Tensor, context: Context = LOCAL) -> tuple[Tensor, State]:
         prelude, core = [], []
         for m in self.prelude.maps:
@@ -135,21 +116,6 @@ class Block:
             u = m.jvp(p[self.core.slices[i]], state.core[i], u)
         return u
 
-    def quotient(self, p: Params, state: State, u: Tensor, e: Tensor, Ju: Tensor | None) -> tuple[Tensor, State]:
-        """(F(c) - F(c - e u)) / e without cancellation, and the state at c - e u. Ju: the jvp, which saves a module
-        without a closed form another pass."""
-        if len(self.maps) == 1 and isinstance(self.maps[0], AnyModule):
-            u, moved = self.maps[0].quotient(p, state.core[0], u, e, Ju)
-            return u, State([], [moved])
-        prelude, core = [], []
-        for i, m in enumerate(self.prelude.maps):
-            u, saved = m.quotient((), state.prelude[i], u, e)
-            prelude.append(saved)
-        for i, m in enumerate(self.core.maps):
-            u, saved = m.quotient(p[self.core.slices[i]], state.core[i], u, e)
-            core.append(saved)
-        return u, State(prelude, core)
-
     def replay(self, p: Params, state: State, c: Tensor) -> tuple[Tensor, State]:
         """`forward` at another code, with the random numbers and the context of the pass that saved the state."""
         prelude, core = [], []
@@ -161,22 +127,9 @@ class Block:
             core.append(saved)
         return c, State(prelude, core)
 
-    def kink_distance(self, state: State) -> Tensor | None:
-        """Of a piecewise linear block: how far each input of its core may fall before it reaches a kink, where a unit
-        is at zero or another one is the maximum of its pool. None: no limit.
-
-        Beyond a kink a move of the code increases the penalty and does not change the input of the core."""
-        distance = None
-        for m, saved in zip(self.prelude.maps, state.prelude, strict=True):
-            distance = m.kink_distance(saved, distance)
-        return distance
-
-    def spread(self, state: State, u: Tensor) -> Tensor:
-        """Of a piecewise linear block: P^T u, the code's part of a move u of the core's input that no rectifier holds
-        back."""
-        for i in range(len(self.prelude.maps) - 1, -1, -1):
-            u = self.prelude.maps[i].spread(state.prelude[i], u)
-        return u
+    def functional(self) -> "Block":
+        """Return the block in operations that `torch.func` and torch.compile can transform."""
+        return Block(*([m.functional() for m in part.maps] for part in (self.prelude, self.core)))
 
     def statistics(self, state: State) -> list[tuple[Map, Any]]:
         """The maps that update buffers in a training pass, such as running statistics, with the new values."""
@@ -265,6 +218,13 @@ class Chain:
     def note_buffers(self) -> None:
         """Registers the model's buffers as they are now, in the model and in its pieces."""
         self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
+
+    def functional(self) -> "Chain":
+        """Return the chain with blocks in operations that `torch.func` and torch.compile can transform. ValueError for
+        one that draws random numbers in a module without a closed form."""
+        chain = copy.copy(self)
+        chain.blocks = tuple(block.functional() for block in self)
+        return chain
 
     def demand_plain(self, who: str) -> None:
         """ValueError, in the name of someone who needs one input, one output, and blocks with parameters of their

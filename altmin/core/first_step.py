@@ -119,15 +119,14 @@ def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, block
     whole = AnyModule(_Whole(chain), several=True)
     held = [name.removeprefix("model.") for name in whole.names]
     output, saved = whole.forward([parameters[name] for name in held], list(tensors_of(x)))
-    assert saved.by.graph is not None
-    _, leaves, end = saved.by.graph
+    leaves, end = saved.p, saved.y
     trained = [chain.model.get_parameter(name).requires_grad for name in held]
     names, of = list(itertools.compress(held, trained)), list(itertools.compress(leaves, trained))
     grads: Sequence[Tensor | None] = [None] * len(of)
     if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
         grads = torch.autograd.grad(end, of, blocks.delta, allow_unused=True)
-    buffers = {name.removeprefix("model."): b for name, b in saved.by.buffers.items()}
-    return Pass(output, blocks.delta, buffers, dict(zip(names, grads, strict=True)), saved.by.rng is not None)
+    buffers = {name.removeprefix("model."): b for name, b in saved.buffers.items()}
+    return Pass(output, blocks.delta, buffers, dict(zip(names, grads, strict=True)), saved.rng is not None)
 
 
 def _compare(blocks: Pass, whole: Pass) -> None:

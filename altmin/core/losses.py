@@ -68,6 +68,10 @@ class Loss:
         """The loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
 
+    def functional(self) -> "Loss":
+        """Return the loss in operations that `torch.func` and torch.compile can transform: here itself."""
+        return self
+
     def delta(self, output: Tensor, y: Any) -> Tensor:
         """The gradient alone, as `at` has it."""
         return self.at(output, y).delta
@@ -126,14 +130,21 @@ class CrossEntropy(Loss):
                 f"given {kind(y)}"
             )
         labels, classes = y.reshape(-1), output.shape[axis]
-        if context.eager and not y.is_cuda:
+        return Targets(*self._rows(output, labels, classes, context), axis)
+
+    def functional(self) -> Loss:
+        return MarkedCrossEntropy(self.smoothing, self.ignored)
+
+    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
+        """Return rows and masses for labels y; masses are None if none is to be ignored."""
+        if not y.is_cuda:
             if classes <= MANY and not 0 <= self.ignored < classes:  # index_select treats it like any other label
                 try:
-                    return Targets(self._table(output, classes).index_select(1, labels).mT, None, axis)
+                    return self._table(output, classes).index_select(1, y).mT, None
                 except (IndexError, RuntimeError):
                     pass
-            self.check(output, y, context)
-        return Targets(*self._marked(output, labels, classes, context.shard is None), axis)
+            self._check_labels(y, classes, context)
+        return self._marked(output, y, classes, context.shard is None)
 
     def _table(self, output: Tensor, classes: int) -> Tensor:
         """The targets of each class as a row, which is the same as its column."""
@@ -158,8 +169,10 @@ class CrossEntropy(Loss):
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError if a label is out of range, or if all samples are to be ignored."""
-        if y.dtype != torch.int64:
-            return
+        if y.dtype == torch.int64:
+            self._check_labels(y, output.shape[class_axis(output, y)], context)
+
+    def _check_labels(self, y: Tensor, classes: int, context: Context) -> None:
         counted = y[y != self.ignored]
         if not counted.numel() and context.shard is not None:  # other ranks may have some
             return
@@ -167,7 +180,7 @@ class CrossEntropy(Loss):
             raise ValueError(
                 f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
             )
-        classes, (low, high) = output.shape[class_axis(output, y)], torch.stack(torch.aminmax(counted)).tolist()
+        low, high = torch.stack(torch.aminmax(counted)).tolist()
         if low < 0 or high >= classes:
             raise ValueError(
                 f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
@@ -194,6 +207,16 @@ class CrossEntropy(Loss):
         if y.mass is not None and bool((y.mass == 0).any()):
             raise ValueError(f"sample weights need labels for all samples, some are {self.ignored}; leave these out")
         return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
+
+
+class MarkedCrossEntropy(CrossEntropy):
+    """Cross-entropy that reads no label: one that is out of range makes it NaN."""
+
+    def functional(self) -> Loss:
+        return self
+
+    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
+        return self._marked(output, y, classes, context.shard is None)
 
 
 def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -247,13 +270,6 @@ class SquaredError(Loss):
         return (w * (output - y).square().flatten(1).mean(1)).sum() / w.sum()
 
 
-class Given(NamedTuple):
-    """The targets unchanged, and whether the step is traced, so that tensors have no autograd graph."""
-
-    y: Tensor
-    traced: bool
-
-
 class AnyLoss(Loss):
     """Any callable(output, y) -> scalar, the mean over the batch, differentiated at the output and no further. A loss
     with reduction="sum" is treated as a sum; one without a second derivative has no curvature. ValueError if it does
@@ -278,7 +294,6 @@ class AnyLoss(Loss):
 
     def terms(self, output: Tensor, y: Any) -> Any:
         """The number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
-        y, _ = y
         if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
             return self.samples(output)
         counted, weight = y[y != self.function.ignore_index], self.function.weight
@@ -287,11 +302,10 @@ class AnyLoss(Loss):
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
         """ValueError for targets that torch would broadcast."""
         demand_same_shape(self.function, output, y)
-        return Given(y, context.traced)
+        return y
 
-    def at(self, output: Tensor, y: Any) -> Evaluation:
-        y, traced = y
-        return self._traced_at(output, y) if traced else self._at(output, y)
+    def functional(self) -> Loss:
+        return FunctionalLoss(self.function)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
         held = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
@@ -310,18 +324,13 @@ class AnyLoss(Loss):
                 left += [each for each, _ in node.next_functions]
         return [t for t in found if t is not o]
 
-    def _traced_at(self, output: Tensor, y: Tensor) -> Evaluation:
-        gradient = torch.func.grad_and_value(self.function)
-        delta, value = gradient(output, y)
-        return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
-
     def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The output as a leaf of a graph, and the value with its graph."""
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             return o, self.function(o, y)
 
-    def _at(self, output: Tensor, y: Tensor) -> Evaluation:
+    def at(self, output: Tensor, y: Any) -> Evaluation:
         o, value = self._evaluated(output, y)
         with torch.enable_grad():
             (delta,) = torch.autograd.grad(value, o, create_graph=True, materialize_grads=True)
@@ -337,6 +346,18 @@ class AnyLoss(Loss):
                 return torch.zeros_like(q)
 
         return Evaluation(value.detach(), delta.detach(), hessian)
+
+
+class FunctionalLoss(AnyLoss):
+    """`AnyLoss` by `torch.func`."""
+
+    def functional(self) -> Loss:
+        return self
+
+    def at(self, output: Tensor, y: Any) -> Evaluation:
+        gradient = torch.func.grad_and_value(self.function)
+        delta, value = gradient(output, y)
+        return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
 
 
 def adapt(loss: LossFunction) -> Loss:

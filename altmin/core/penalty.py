@@ -42,8 +42,6 @@ class Penalty:
             demand("Penalty", "maximum", maximum, low=start)
         self.start, self.increment, self.growth, self.maximum = start, increment, growth, maximum
         self.value = float(start)
-        self.claimed = False
-        """Whether it is bound to a trainer."""
 
     def __repr__(self) -> str:
         return f"Penalty({self.start}, increment={self.increment}, growth={self.growth}, maximum={self.maximum})"

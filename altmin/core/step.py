@@ -12,39 +12,38 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
-from altmin.calculus.context import Context
+from altmin.calculus.context import LOCAL, Context
 from altmin.common.inputs import Batch
 from altmin.core.chain import Block, Chain, State, Theta
-from altmin.core.codes.links import Above, LocalProblem, Moves, OutputLoss, Segment
+from altmin.core.codes.problem import Encoded, Moved, OutputLoss, Problem, Target
 from altmin.core.losses import Loss
 from altmin.core.reweighted import of_batch
 
 
 @runtime_checkable
 class CodeSolver(Protocol):
-    """Moves the codes below the blocks of a segment, from the last to the first, given what lies above it.
+    """Moves the codes below blocks that follow each other, given from the first to the last, and what lies above them.
 
     A solver that keeps state between mini-batches has a function `init(chain)`, which returns the initial state of
-    every block: tensors in lists, tuples and dicts. The solver gets them as `segment.solver_states` and returns the
-    next ones, of the same form, as `Moves.solver_states`. Runners keep, save and load them.
+    every block: tensors in lists, tuples and dicts. The solver gets them as `solver_state` of each block and returns
+    the next ones, of the same form, as `Moved.solver_states`. Runners keep, save and load them.
     """
 
-    def __call__(self, segment: Segment, above: Above) -> Moves: ...
+    def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved: ...
 
 
-class Moved(NamedTuple):
+class Outcome(NamedTuple):
     """A mini-batch whose codes have moved.
 
-    loss: the mean loss of the encoded batch, without dimensions. problems: the weight problem of every block.
-    costs, moved: for every block, as in `Moves`. objective: f over the number of samples. checked: not finite if
-    the input, the batch norm statistics or the solver's state are not. statistics: the next batch norm statistics.
-    solver_states: the next states of the solver.
+    loss: the mean loss of the encoded batch, without dimensions. problems, costs, squares: for every block, as in
+    `Moved`. objective: f over the number of samples. checked: not finite if the input, the batch norm statistics or the
+    solver's state are not. statistics: the next batch norm statistics. solver_states: the next states of the solver.
     """
 
     loss: Tensor
-    problems: list[LocalProblem]
-    costs: Any
-    moved: Any
+    problems: list[Problem]
+    costs: list[Any]
+    squares: list[Any]
     objective: Any
     checked: Tensor
     statistics: list[tuple[Map, Saved]]
@@ -87,25 +86,44 @@ def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[M
 
 
 def move_codes(
-    chain: Chain, theta: Theta, codes: CodeSolver, loss: Loss, x: Batch, y: Tensor, mu: Any, context: Context
-) -> Moved:
-    """Encodes a mini-batch and moves its codes; nothing of the model changes."""
-    if context.bf16:
-        theta = [block.operands(p) for block, p in zip(chain.blocks, theta, strict=True)]
+    chain: Chain,
+    theta: Theta,
+    codes: CodeSolver,
+    loss: Loss,
+    x: Batch,
+    y: Tensor,
+    mu: Any,
+    context: Context = LOCAL,
+) -> Outcome:
+    """Encode a mini-batch and move its codes; nothing of the model changes."""
     values, states = encode(chain.blocks, theta, x, context)
-    plain = context.weights is None and context.shard is None
-    top = OutputLoss(loss if plain else of_batch(loss, context), values[-1], y, mu, context)
-    moves = codes(Segment(chain.blocks, theta, values[:-1], states, context), top)
-    kept = statistics(chain.blocks, states) if chain.keeps else []
+    alone = context.weights is None and context.shard is None
+    top = OutputLoss(loss if alone else of_batch(loss, context), values[-1], y, mu, context)
+    each = zip(chain.blocks, theta, values[:-1], states, range(len(chain)), strict=True)
+    encoded = [Encoded(block, p, c, saved, l > 0) for block, p, c, saved, l in each]
+    moved = codes(encoded, Target(top.delta, 1.0, top), context)
+    new = statistics(chain.blocks, states) if chain.keeps else []
     first = values[1] if chain.shows_input and values[0].numel() >= values[1].numel() else values[0]
     checked = first.sum()
-    for m, what in kept:
+    for t in pytree.tree_leaves(moved.solver_states) if moved.solver_states else ():
+        checked = checked + 0 * t.sum()
+    for m, what in new:
         for t in m.checked(what):
             checked = checked + 0 * t.sum()
-    for t in pytree.tree_leaves(moves.solver_states) if moves.solver_states else ():
-        checked = checked + 0 * t.sum()
-    f = moves.costs[-1] + mu / top.samples * context.numbers.sum(moves.costs[:-1])
-    return Moved(top.value, moves.problems, moves.costs, moves.moved, f, checked, kept, moves.solver_states)
+    f = moved.costs[-1] + mu / top.samples * sum(moved.costs[:-1])
+    return Outcome(top.value, moved.problems, moved.costs, moved.squares, f, checked, new, moved.solver_states)
+
+
+def with_states(codes: CodeSolver, states: Sequence[Any]) -> CodeSolver:
+    """Return a code solver that finds these states, one for each block; itself if there are none."""
+    if not states:
+        return codes
+
+    def solver(encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
+        pairs = zip(encoded, states, strict=True)
+        return codes([each._replace(solver_state=state) for each, state in pairs], target, context)
+
+    return solver
 
 
 def soft_threshold(p: Tensor, threshold: Any) -> Tensor:

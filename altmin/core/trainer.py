@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from altmin.calculus.context import LOCAL, BucketedSum, Context
-from altmin.common.errors import Diverged, demand_unclaimed, shown
+from altmin.common.errors import Diverged, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
-from altmin.core.codes.links import LocalProblem
+from altmin.core.codes.problem import Problem
 from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
 from altmin.core.losses import LossFunction, loss_of
 from altmin.core.penalty import Penalty
-from altmin.core.step import CodeSolver, Moved, encode, move_codes
+from altmin.core.step import CodeSolver, Outcome, encode, move_codes, with_states
 from altmin.core.weights.local import LocalAdam
 from altmin.core.weights.rule import WeightRule
 from altmin.core.weights.updates import Updates
@@ -54,16 +54,11 @@ class Metrics:
 
     @property
     def residuals(self) -> list[float]:
-        return [(cost / size) ** 0.5 for cost, size in zip(_floats(self._costs), self._sizes, strict=False)]
+        return [(cost / size) ** 0.5 for cost, size in zip(map(float, self._costs), self._sizes, strict=False)]
 
     @property
     def movements(self) -> list[float]:
-        return [(moved / size) ** 0.5 for moved, size in zip(_floats(self._moved), self._sizes, strict=False)]
-
-
-def _floats(column: Any) -> list[float]:
-    """The entries of a column (`calculus.numbers`)."""
-    return column if isinstance(column, list) else column.tolist()
+        return [(moved / size) ** 0.5 for moved, size in zip(map(float, self._moved), self._sizes, strict=False)]
 
 
 class AltMin:
@@ -115,14 +110,12 @@ class AltMin:
             )
         if isinstance(penalty, int | float):
             penalty = Penalty(penalty, increment=0.0, maximum=None)
-        self.penalty = Penalty() if penalty is None else penalty
-        if not isinstance(self.penalty, Penalty):
+        if not isinstance(penalty, Penalty | None):
             raise TypeError(f"penalty is an altmin.Penalty or a number, given {shown(penalty)}")
-        demand_unclaimed(self.penalty, "penalty")
+        self.penalty = Penalty() if penalty is None else copy.copy(penalty)
         self.theta = self.chain.parameters()
         demand_separate(model.named_parameters())
         self.updates = Updates(self.weights, self.chain, self.theta)
-        self.penalty.claimed = True
         self.unchecked = check
         """Whether `check_once` is still to come."""
 
@@ -183,11 +176,6 @@ class AltMin:
             check_first_step(self.chain, self.loss, x, y, context)
             self.unchecked = False
 
-    def solver(self, states: Mapping[int, Any]) -> CodeSolver:
-        """The code solver, with its states for all blocks."""
-        kept = list(states.values())
-        return lambda segment, above: self.codes(segment._replace(solver_states=kept), above)
-
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it can."""
         decides = f"{type(self.codes).__name__} decides on the processor how to go on"
@@ -215,7 +203,7 @@ class AltMin:
         load_parts({"weights": self.updates, "penalty": self.penalty}, states, "AltMin")
         overwrite(self.code_states, codes)
 
-    def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Moved, list[Any], Metrics]:
+    def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Outcome, list[Any], Metrics]:
         """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or
         ValueError unless everything is finite."""
         check(x, y)
@@ -223,13 +211,13 @@ class AltMin:
         if self.unchecked:
             self.check_once(x, y, context)
         mu = self.penalty.value
-        codes = self.solver(self.code_states) if self.code_states else self.codes
+        codes = with_states(self.codes, list(self.code_states.values()))
         moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)
         for l in range(len(contributions) - 1, -1, -1):  # sums of upper blocks are sent while lower ones are computed
             found = self.updates.measure(l, self.theta[l], moved.problems[l])
-            contributions[l] = found if total is None or isinstance(found, LocalProblem) else total.add(found)
+            contributions[l] = found if total is None or isinstance(found, Problem) else total.add(found)
         if total is not None:
             moved = moved._replace(checked=moved.checked.new_tensor(total.finish(moved.checked)[0]))
         objective = moved.objective
@@ -237,7 +225,7 @@ class AltMin:
             raise self._not_finite(x, y, context)
         samples = len(x) if total is None and context.weights is None else float(context.samples(x))
         sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # the same on all ranks
-        return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.moved[:-1], sizes)
+        return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.squares[:-1], sizes)
 
     def _checked_weights(self, w: Any, x: Batch, context: Context) -> Tensor:
         """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
@@ -277,8 +265,8 @@ def check_model(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if p.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"{name} is {p.dtype}; altmin trains float32 and float64 and rounds products by itself: use "
-                'model.float(), and altmin.runners.precision.using("bf16") for shorter numbers'
+                f"{name} is {p.dtype}; altmin trains float32 and float64: use model.float(), and steps inside "
+                "torch.autocast(device, torch.bfloat16) for shorter numbers"
             )
 
 
@@ -288,10 +276,11 @@ def check(x: Batch, y: Tensor) -> None:
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
-    if torch.is_autocast_enabled(y.device.type) or torch.is_inference_mode_enabled():
+    if torch.is_inference_mode_enabled():
+        raise ValueError("a step inside torch.inference_mode(), where nothing is differentiated; call it outside")
+    if torch.is_autocast_enabled(y.device.type) and torch.get_autocast_dtype(y.device.type) == torch.float16:
         raise ValueError(
-            "a step inside torch.autocast or torch.inference_mode(); call it outside, within "
-            'altmin.runners.precision.using("bf16") for shorter numbers'
+            "a step inside torch.autocast with float16, in which small gradients vanish; give it torch.bfloat16"
         )
 
 

@@ -86,7 +86,7 @@ def audit(subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-a
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
             finding.local += [each.module._get_name() for each in m.inner if each.uses_autograd or _by_function(each)]
-            for name in ("forward", "vjp", "jvp", "quotient", "grads", "replay"):
+            for name in ("forward", "vjp", "jvp", "grads", "replay"):
                 _after(m, name, finding.count_graphs)
             if isinstance(m, Discrete):
                 finding.discrete.append(type(m.module).__name__)
@@ -122,9 +122,8 @@ def _boundary(result: Any) -> list[Tensor]:
     """Return the tensors that a map's operation returns; of a module with a graph of its own those at its begin."""
     tensors: list[Tensor] = []
     for leaf in pytree.tree_leaves(result):
-        if isinstance(leaf, Pass) and leaf.graph is not None:
-            inputs, parameters, _ = leaf.graph
-            tensors += [t for t in (*inputs, *parameters) if isinstance(t, Tensor)]
+        if isinstance(leaf, Pass):
+            tensors += [t for t in (*leaf.xs, *leaf.p) if isinstance(t, Tensor)]
         elif isinstance(leaf, Tensor):
             tensors.append(leaf)
     return tensors

@@ -19,7 +19,7 @@ from altmin.calculus.linear import Convolution
 from altmin.common.inputs import Batch, Inputs, call, tensors_of
 from altmin.core.chain import Chain
 from altmin.core.losses import Loss
-from altmin.core.step import encode, move_codes
+from altmin.core.step import encode, move_codes, with_states
 from altmin.core.trainer import AltMin
 from altmin.explaining.trainers import random_state, trainer_of
 
@@ -136,7 +136,8 @@ def _rows(am: AltMin, stepped: AltMin, x: Batch, y: Tensor, reference: Mapping[s
     with random_state(x):
         values = encode(chain.blocks, am.theta, x, LOCAL)[0][1:]
     with random_state(x):
-        moved = move_codes(chain, am.theta, am.solver(am.code_states), am.loss, x, y, am.penalty.value, LOCAL)
+        codes = with_states(am.codes, list(am.code_states.values()))
+        moved = move_codes(chain, am.theta, codes, am.loss, x, y, am.penalty.value)
     names = {id(p): name for name, p in am.model.named_parameters()}
     for l, (block, theta, problem) in enumerate(zip(chain, am.theta, moved.problems, strict=True)):
         trained = [
@@ -154,7 +155,7 @@ def _rows(am: AltMin, stepped: AltMin, x: Batch, y: Tensor, reference: Mapping[s
                 parameters=sum(p.numel() for p in theta),
                 output=tuple(values[l].shape[1:]),
                 autograd=tuple(m.module._get_name() for each in block.maps for m in each.inner if m.uses_autograd),
-                movement=_over(math.sqrt(moved.moved[l]), norm([values[l]])) if hidden else None,
+                movement=_over(math.sqrt(moved.squares[l]), norm([values[l]])) if hidden else None,
                 dead=_dead(chain, l, values[l]) if hidden else None,
                 taken=_over(norm([problem.upstream - problem.delta]), norm([problem.upstream])),
                 gradient=g,

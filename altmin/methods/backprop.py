@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.calculus.whole_batch import whole_batch
 from altmin.common.describe import describe
@@ -60,7 +59,7 @@ class Backprop(OptimizerMethod):
         """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
         x = as_inputs(x)
-        with products.autocast(tensors_of(x)[0], context.bf16), whole_batch(context):
+        with whole_batch(context):
             output = call(self.model, x)
             demand_same_shape(self.loss, output, y)
             if sample_weight is None:

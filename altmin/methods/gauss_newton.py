@@ -11,9 +11,9 @@ from altmin.calculus import Params
 from altmin.calculus.base import Map
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.linear import Dropout
-from altmin.calculus.numbers import TINY
 from altmin.common.errors import Diverged
 from altmin.common.state import demand_separate, matched
+from altmin.core.codes.gradient import TINY
 from altmin.core.cutting import split
 from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
 from altmin.core.step import encode

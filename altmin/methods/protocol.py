@@ -30,8 +30,8 @@ class Method(Protocol):
 
     `step` also takes a keyword argument `context`, by default `altmin.methods.LOCAL`: one process with all samples. A
     method sums over samples by `context.sum`, counts them by `context.count`, draws random numbers for them by
-    `context.draw`, and rounds the operands of its products to bfloat16 if `context.bf16`. On ranks that each have a
-    part of the samples (`altmin.Distributed`) it then computes what one process does. A context belongs to one call
+    `context.draw`. On ranks that each have a part of the samples (`altmin.Distributed`) it then computes what one
+    process does. A context belongs to one call
     and is not kept.
 
     A method that keeps variables for each sample has an attribute `takes_rows` that is True. Its step takes `rows`

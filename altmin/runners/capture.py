@@ -4,9 +4,8 @@ No result is read back. Learning rates, mu and whether the step is accepted are 
 every one after it, leaves weights, moments, mu and statistics unchanged until the next `pull`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,46 +13,45 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map
-from altmin.calculus.context import Context
-from altmin.calculus.numbers import Scalars, Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
-from altmin.core.chain import Theta
 from altmin.core.penalty import grown
-from altmin.core.step import move_codes
+from altmin.core.step import move_codes, with_states
 from altmin.core.trainer import AltMin, Metrics
-from altmin.core.weights.adam_sgd import coefficients, stepped
+from altmin.core.weights.local import LocalRule
+from altmin.core.weights.rule import finite
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.runners.compiling import MOST_BLOCKS, FullGraph
 from altmin.runners.ensemble import Ensemble
+from altmin.runners.functional import CompiledContext, FunctionalContext
 
 WITH_ADAM = {"cuda": 48, "cpu": 1 << 17}
-"""How large a model may be for Adam's step to be compiled with the rest: on a GPU in tensors, since for more of them
-its own kernel is as fast and compiling takes less time; on a CPU in entries, since its own kernel takes one pass over
-memory."""
+"""How large a model may be for the step of a local rule to be compiled with the rest: on a GPU in tensors, since for
+more of them its own kernel is as fast and compiling takes less time; on a CPU in entries, since its own kernel takes
+one pass over memory."""
 
 
 class CapturedStep:
-    """One method's step on the device alone. counter: counts steps, and tells in which of them weight rules refresh
-    what they have for several; these are another kind of step, recorded by itself and not compiled."""
+    """One method's step on the device alone. counter: counts updates and knows their kinds; only kind 0 is compiled."""
 
     counter: Any = None
     compiled: FullGraph | None = None
 
-    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         """Take a step and return what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
 
     @property
-    def kinds(self) -> tuple[bool, ...]:
+    def kinds(self) -> Sequence[int]:
         """What `begin_step` may return."""
-        return (True, False) if self.counter is not None and self.counter.refreshes else (False,)
+        return range(1 if self.counter is None else self.counter.kinds)
 
-    def begin_step(self) -> bool:
+    def begin_step(self) -> int:
         """Count a step; return its kind."""
-        kind = self.counter is not None and self.counter.refresh
-        if self.counter is not None:
-            self.counter.count += 1
+        if self.counter is None:
+            return 0
+        self.counter.count += 1
+        kind: int = self.counter.kind(self.counter.count)
         return kind
 
     def metrics(self, values: Tensor) -> Any:
@@ -92,20 +90,17 @@ class Rates:
         self.known = [group["lr"] for group in optimizer.param_groups]
 
     @contextmanager
-    def swapped(self, found_inf: Tensor | None = None) -> Iterator[None]:
-        """Within, the optimizer reads the rates on the device, and its step changes nothing where found_inf is 1."""
+    def swapped(self) -> Iterator[None]:
+        """Within, the optimizer reads the rates on the device."""
         groups = self.optimizer.param_groups
         before = [group["lr"] for group in groups]
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate
-        if found_inf is not None:
-            self.optimizer.found_inf = found_inf
         try:
             yield
         finally:
             for group, rate in zip(groups, before, strict=True):
                 group["lr"] = rate
-            self.optimizer.__dict__.pop("found_inf", None)
 
     def push(self) -> None:
         """Copy rates that have changed to the device."""
@@ -113,26 +108,6 @@ class Rates:
             if group["lr"] is not self.rates[i] and group["lr"] != self.known[i]:
                 self.known[i] = group["lr"]
                 self.rates[i].fill_(group["lr"])
-
-    def step_adam(self, grads: Mapping[Tensor, Tensor], ok: Tensor) -> None:
-        """Take a step of Adam by its formula instead of its kernel, where ok: compiled, it is one pass over memory on
-        the whole device, where the kernel of a small net occupies a few of its processors."""
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            kind = "adamw" if group["decoupled_weight_decay"] else "adam"
-            options = {"lr": rate.double(), "eps": group["eps"], "beta1": group["betas"][0], "beta2": group["betas"][1]}
-            counted: dict[int, Any] = {}
-            if group["weight_decay"]:
-                options["weight_decay"] = group["weight_decay"]
-            for p in group["params"]:
-                if p not in grads or not p.requires_grad:
-                    continue
-                state = self.optimizer.state[p]
-                count = id(state["step"])  # usually one for all
-                if count not in counted:
-                    state["step"].add_(ok)
-                    counted[count] = coefficients(options, state["step"].double().clamp_min(1), p.dtype)
-                row = {"weights": p, "exp_avg": state["exp_avg"], "exp_avg_sq": state["exp_avg_sq"]}
-                overwrite(row, stepped(kind, row, grads[p], counted[count]), ok)
 
     def tensors(self) -> list[Tensor]:
         """Return parameters and state."""
@@ -167,134 +142,126 @@ class LaterMetrics:
 
 class AltMinStep(CapturedStep):
     """`AltMin.step`. fuse: whether it is compiled as a whole, which it is not where torch cannot, which is said once,
-    nor with more than `MOST_BLOCKS` blocks. context: how products are rounded."""
+    nor with more than `MOST_BLOCKS` blocks."""
 
-    def __init__(self, am: AltMin, fuse: bool, context: Context):
-        self.am, self.local, first = am, am.updates.local, am.theta[0][0]
-        self.optimizer = None if self.local is None else Rates(self.local.optimizer)
-        self.context, self.dtype, self.sizes = replace(context, numbers=Tensors), first.dtype, list[float]()
-        self.counter = am.updates
+    def __init__(self, am: AltMin, fuse: bool):
+        self.am, first = am, am.theta[0][0]
+        self.chain, self.loss = am.chain.functional(), am.loss.functional()
+        self.dtype, self.sizes, self.counter = first.dtype, list[float](), am.updates
         self.compiled = (
             FullGraph(AltMinStep._whole, self, first.device) if fuse and len(am.chain) <= MOST_BLOCKS else None
         )
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
-        self.with_adam = bool(self.compiled and self.local and self.local.adam_alone)
-        self.with_adam = self.with_adam and count <= WITH_ADAM.get(first.device.type, 0)
-        if self.with_adam:
-            self.local.optimizer.begin()  # type: ignore[union-attr]
-        self.channels_last = _gains_by_channels_last(am.model, context)
+        kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in am.updates.rules.values())
+        self.pure = not kernels or (self.compiled is not None and count <= WITH_ADAM.get(first.device.type, 0))
+        """Whether updates are functions of tensors, not kernels that work in place."""
+        self.channels_last = _gains_by_channels_last(am.model)
         self.known = am.penalty.value
-        self.rates = {name: torch.zeros((), dtype=self.dtype, device=first.device) for name in am.updates.rates}
-        """Of a weight rule that is not an optimizer, on the device."""
-        self.rates_known = dict[str, float]()
+        self.numbers = am.updates.numbers()
+        """Of weight rules, with learning rates on the device."""
+        self.rates = [torch.tensor(float(g["lr"]), device=first.device) for g in am.optimizer.param_groups]
+        for group, rate in zip(am.optimizer.param_groups, self.rates, strict=True):
+            for l in group.get("blocks", ()):
+                self.numbers[l]["lr"] = rate
+        self.rates_known = [group["lr"] for group in am.optimizer.param_groups]
         self.before: list[Any] | None = None
         """What is part of the recording, once the first step has been taken."""
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
     @torch.no_grad()
-    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         self.am.check_once(x, y)
-        for group in self.local.optimizer.param_groups if self.local else ():
-            for p in group["params"]:  # otherwise old gradients stay in memory until the new ones are known
-                p.grad = None
-        found = self.compiled(x, y, kind, True) if self.compiled and not kind else None
-        values, ok, self.sizes, contributions, proposals, states = found or self._whole(x, y, kind, False)
-        # not within what is compiled: torch loses what is written to a float64 without dimensions there
-        self.am.updates.write(proposals, ok)
+        found = self.compiled(x, y, kind, True) if self.compiled and kind == 0 else None
+        values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
         overwrite(self.am.code_states, states, ok)
-        if contributions and self.local is not None and self.optimizer is not None:
-            with self.optimizer.swapped(1.0 - ok.float()):
-                self.local.update(contributions, check=False)
+        if grads:
+            for proposal in self.am.updates.propose(grads, len(x), self.numbers):
+                proposal.apply(ok)
         self.before = self.before or self._fixed()
         return values
 
-    def _whole(self, x: Tensor, y: Tensor, refresh: bool, compiled: bool) -> tuple[Any, ...]:
+    def _whole(self, x: Tensor, y: Tensor, kind: int, compiled: bool) -> tuple[Any, ...]:
         """Take the step. Return loss, mu, objective, costs and squared movements of the hidden blocks in one vector;
-        whether the step is accepted; the sizes of the hidden codes; and what is still to be done: the contributions
-        that the optimizer follows, the proposals of other rules, and the states of the code solver."""
-        am, updates = self.am, self.am.updates
-        theta: Theta = am.theta
-        context = replace(self.context, numbers=Scalars, traced=True) if compiled else self.context
+        whether the step is accepted; the sizes of the hidden codes; and what is still to be done: the contributions for
+        rules with kernels, and the states of the code solver."""
+        am, updates, theta = self.am, self.am.updates, self.am.theta
+        context = CompiledContext() if compiled else FunctionalContext()
         if compiled and self.channels_last:
             x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
         before, taken, mu = self.state.unbind()
-        moved = move_codes(am.chain, theta, am.solver(am.code_states), am.loss, x, y, mu.to(self.dtype), context)
+        codes = with_states(am.codes, list(am.code_states.values()))
+        moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), context)
         found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
-        proposals = updates.propose(am.theta, updates.states, found, len(x), self.rates, refresh)
-        numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.moved[:-1]]
-        values = torch.stack([number.double() for number in numbers])
+        found = {l: each for l, each in found.items() if each is not None}
+        numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.squares[:-1]]
+        values = torch.stack([torch.as_tensor(n, device=mu.device).double() for n in numbers])
         ok = (before > 0) & moved.is_finite
-        for each in proposals.values():
-            ok = ok & each.finite
+        if self.pure and found:
+            changes = updates.changes(am.theta, updates.states, found, updates.rates(self.numbers, len(x), kind))
+            ok = ok & finite(changes)
+            updates.write(changes, ok)
         mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
         self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
         _commit(moved.statistics, ok)
-        grads = {l: found[l] for l in self.local.blocks} if self.local else {}
-        if compiled and self.with_adam and self.local and self.optimizer:
-            self.optimizer.step_adam(dict(self.local.of_parameters(grads)), ok)
-            grads = {}
         sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
-        return values, ok, sizes, grads, proposals, moved.solver_states
+        return values, ok, sizes, {} if self.pure else found, moved.solver_states
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)
 
     def tensors(self) -> list[Tensor]:
-        optimizer = [] if self.optimizer is None else self.optimizer.tensors()
-        return [self.state, *self.am.model.buffers(), *optimizer, *self._of_rules()]
-
-    def _of_rules(self) -> list[Tensor]:
-        """Return parameters and state of blocks whose rule is not an optimizer, and the state of the code solver."""
-        states = self.am.updates.states
-        return [*(t for l in states for t in self.am.theta[l]), *pytree.tree_leaves((states, self.am.code_states))]
+        own = pytree.tree_leaves((self.am.updates.states, self.am.code_states))
+        model: list[Tensor] = [*self.am.model.buffers()]
+        model += self.am.model.parameters()
+        return [self.state, *model, *own]
 
     def _fixed(self) -> list[Any]:
-        """Return what is part of the recording: options and places of tensors; mu itself is on the device."""
+        """Return what is part of the recording: options and places of tensors; mu and rates are on the device."""
         plain = (int, float, str, type(None))
+        rules = self.am.updates.rules.values()
         options = [
-            {k: v for k, v in getattr(part, "__dict__", {}).items() if k != "value" and isinstance(v, plain)}
-            for part in (self.am.codes, self.am.penalty)
+            {
+                k: v
+                for k, v in getattr(part, "__dict__", {}).items()
+                if k not in ("value", "lr") and isinstance(v, plain)
+            }
+            for part in (self.am.codes, self.am.penalty, *rules)
         ]
-        places = [(t.data_ptr(), t.requires_grad) for t in self._of_rules()]
-        return [options, places, [] if self.optimizer is None else self.optimizer.fixed()]
+        return [options, [(t.data_ptr(), t.requires_grad) for t in self.tensors()[1:]]]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
         _demand_same(self.before, self._fixed())
-        if self.optimizer is not None:
-            self.optimizer.push()
+        for i, group in enumerate(self.am.optimizer.param_groups):
+            if group["lr"] != self.rates_known[i]:
+                self.rates_known[i] = group["lr"]
+                self.rates[i].fill_(group["lr"])
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
-        rates = self.am.updates.rates
-        for name in self.rates if rates != self.rates_known else ():
-            self.rates[name].fill_(rates[name])
-        self.rates_known = rates
 
     def pull(self) -> int | None:
         ok, taken, mu = self.state.tolist()
         self.am.penalty.value = self.known = mu
         self.state[0].fill_(1.0)
         self.state[1].zero_()
-        if not ok:
-            self.am.updates.recount()
-        if self.optimizer is not None and not _all_finite(self.optimizer.tensors()):
-            raise Diverged("a weight or one of the optimizer's moments", "lower the learning rate")
+        if not _all_finite([t for t in self.tensors()[1:] if t.is_floating_point()]):
+            raise Diverged("a weight or one of its rule's numbers", "lower the learning rate")
         return None if ok else int(taken)
 
 
 class BackpropStep(CapturedStep):
     """`Backprop.step`."""
 
-    def __init__(self, method: Backprop, fuse: bool, context: Context):
-        self.method, self.optimizer, self.context = method, Rates(method.optimizer), context
+    def __init__(self, method: Backprop, fuse: bool):
+        self.method, self.optimizer = method, Rates(method.optimizer)
         self.before: list[Any] | None = None
 
-    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         with self.optimizer.swapped():
-            loss = self.method.step(x, y, context=self.context).loss
+            loss = self.method.step(x, y).loss
         self.before = self.before or self.optimizer.fixed()
         return loss
 
@@ -310,16 +277,16 @@ class EnsembleStep(CapturedStep):
     """`Ensemble.advance_checked`: mu, rates and who takes part lie on the device already, and a member that diverges
     takes no further part by itself. fuse: as in `AltMinStep`."""
 
-    def __init__(self, ensemble: Ensemble, fuse: bool, context: Context):
-        self.ensemble, self.counter, self.context = ensemble, ensemble, context
+    def __init__(self, ensemble: Ensemble, fuse: bool):
+        self.ensemble, self.counter = ensemble, ensemble
         compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= MOST_BLOCKS
         self.compiled = FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
 
     @torch.no_grad()
-    def run(self, x: Tensor, y: Tensor, kind: bool = False, **how: Any) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         each = self.ensemble.check(x, y, how.get("each"))
-        found = self.compiled(x, y, each, self.context, kind) if self.compiled and not kind else None
-        return self.ensemble.advance_checked(x, y, each, self.context, kind) if found is None else found
+        found = self.compiled(x, y, each, kind) if self.compiled and kind == 0 else None
+        return self.ensemble.advance_checked(x, y, each, kind) if found is None else found
 
     def tensors(self) -> list[Tensor]:
         return self.ensemble.tensors()
@@ -341,9 +308,9 @@ def step_of(method: Any) -> Any:
     return found
 
 
-def captured(method: Any, fuse: bool, context: Context) -> Any:
-    """Return the method's step as it is recorded. fuse: whether it is compiled. context: how products are rounded."""
-    return step_of(method)(method, fuse, context)
+def captured(method: Any, fuse: bool) -> Any:
+    """Return the method's step as it is recorded. fuse: whether it is compiled."""
+    return step_of(method)(method, fuse)
 
 
 def _demand_same(before: list[Any] | None, now: list[Any]) -> None:
@@ -370,10 +337,10 @@ def _commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
         b.copy_(torch.where(ok, b, old))
 
 
-def _gains_by_channels_last(model: nn.Module, context: Context) -> bool:
+def _gains_by_channels_last(model: nn.Module) -> bool:
     """Return whether most weights of a model on a GPU are convolutions of many channels whose operands are shortened:
     kernels for these want images with channels last, and otherwise each of them copies its operands."""
-    shortened = context.bf16 or torch.backends.cudnn.allow_tf32
+    shortened = torch.is_autocast_enabled("cuda") or torch.backends.cudnn.allow_tf32
     weights = [m.weight for m in model.modules() if isinstance(m, nn.Conv2d)]
     wide = sum(w.numel() for w in weights if min(w.shape[:2]) >= 32)
     return shortened and any(w.is_cuda for w in weights) and 2 * wide > sum(p.numel() for p in model.parameters())

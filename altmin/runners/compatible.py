@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from altmin.core.losses import Loss
 from altmin.core.trainer import AltMin
-from altmin.core.weights.rule import Rates
+from altmin.core.weights.rule import Schedulable
 from altmin.methods.protocol import Method
 from altmin.runners.members import TEMPLATES
 
@@ -45,7 +45,7 @@ def _refusal(method: Any) -> str:
         codes, rule = method.codes, method.weights
         if not hasattr(codes, "why_not_captured"):
             return f"{type(codes).__name__} decides on the processor how to go on"
-        if reason := codes.why_not_captured():
+        if reason := codes.why_not_captured() or method.updates.why_not_captured():
             return str(reason)
         if method.chain.tied:
             return f"its blocks share the parameter {next(iter(method.chain.tied.values()))!r}"
@@ -57,7 +57,7 @@ def _refusal(method: Any) -> str:
 
 
 def _refused_optimizer(optimizer: Any) -> str:
-    if optimizer is None or isinstance(optimizer, Rates):  # of weight rules without one
+    if optimizer is None or isinstance(optimizer, Schedulable):  # of weight rules without one
         return ""
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD):
         return f"{type(optimizer).__name__} is neither Adam, AdamW nor SGD"
@@ -88,7 +88,8 @@ def _traits(method: Any) -> Iterator[tuple[str, Any]]:
         yield from _settings("the code solver", method.codes)
         yield from _settings("the penalty", method.penalty, ("start", "value"))
         for rule in {id(rule): rule for rule in method.updates.rules.values()}.values():
-            yield from _settings(f"the weight rule {type(rule).__name__}", rule, ("lr", "l1"))
+            yield from _settings(f"the weight rule {type(rule).__name__}", rule, ("betas", *rule.numbers(0)))
+            yield "momentum of the weight rule", bool(getattr(rule, "momentum", 0))
         inside = {id(p) for block in method.theta for p in block}
         for name, p in method.model.named_parameters():
             if id(p) not in inside:  # the second bias of a recurrent layer: no part of the algorithm

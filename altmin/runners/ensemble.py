@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Tensors
 from altmin.common.errors import Diverged
 from altmin.common.state import load_parts, matched
 from altmin.core.losses import adapt
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
-from altmin.runners.members import TEMPLATES, Outcome, State, Template, buffers_of
-from altmin.runners.parameters import FlatGroup
+from altmin.runners.members import TEMPLATES, Numbers, Result, State, buffers_of
 
 
 @dataclass(frozen=True)
@@ -63,20 +60,18 @@ class Ensemble:
         """All members' models, whose `state_dict` holds every parameter."""
         self._parameters = [list(method.model.parameters()) for method in self._methods]
         self._trained = [p.requires_grad for own in self._parameters for p in own]
-        self._template: Template = TEMPLATES[type(methods[0])](self._methods)
+        self._template: Any = TEMPLATES[type(methods[0])](self._methods[0])
         self._updates = getattr(self._methods[0], "updates", None)
         """Those of the first member, None for backprop."""
-        self.groups: list[FlatGroup] = self._template.groups
-        self._state = self._stacked()
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
         """Which members still take part."""
-        self._taken = torch.zeros_like(self._state.counts, dtype=torch.int64)
+        self._state, self._constant = self._stacked()
+        self._taken = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
         """Number of steps that each has taken."""
         self._recount()
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
-        rates = [group.options["lr"] for group in self.groups if group.optimized]
-        rates += self._state.own.get("rates", {}).values()
-        self.optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates])
+        rates = {id(each["lr"]): each["lr"] for each in self._state.numbers.values() if "lr" in each}
+        self.optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates.values()])
         """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
 
     def __len__(self) -> int:
@@ -90,8 +85,7 @@ class Ensemble:
 
     def demand_views(self) -> None:
         """Raise ValueError if parameters no longer are views into the stacked ones, which then would train unseen."""
-        group = self.groups[0]
-        if self._parameters[0][group.places[0]].data_ptr() != group.rows["weights"].data_ptr():
+        if self._parameters[0][0].data_ptr() != self._state.parameters[0].data_ptr():
             raise ValueError(
                 "the members' parameters no longer lie in this Ensemble: they were moved (model.to), copied "
                 "(copy.deepcopy) or put into another one; build a new Ensemble from the methods"
@@ -101,13 +95,12 @@ class Ensemble:
     def methods(self) -> list[Method]:
         """The members as ordinary methods, updated when read: each could continue alone.
 
-        Weights and moments are views; mu, memories and counts are copies, which the ensemble does not read back."""
-        counts = self._state.counts.tolist()
-        for i, (method, own) in enumerate(zip(self._methods, self._parameters, strict=True)):
-            for group in self.groups:
-                if group.optimized:
-                    group.write(i, own, method.optimizer, counts[i])
-            self._template.write(method, pytree.tree_map(lambda whole, i=i: whole[i].clone(), self._state.own))
+        Weights are views; all else is copied, and the ensemble does not read it back."""
+        taken, numbers = self._taken.tolist(), pytree.tree_map(Tensor.tolist, self._state.numbers)
+        for i, method in enumerate(self._methods):
+            rules, own = pytree.tree_map(lambda whole, i=i: whole[i], (self._state.rules, self._state.own))
+            mine = {g: {name: column[i] for name, column in each.items()} for g, each in numbers.items()}
+            self._template.write(method, rules, own, mine, self._begun[i] + taken[i])
         return list(self._methods)
 
     @property
@@ -122,28 +115,27 @@ class Ensemble:
         return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
 
     @property
-    def refreshes(self) -> bool:
-        """Whether weight rules compute something in some steps only."""
-        return self._updates is not None and self._updates.refreshes
+    def kinds(self) -> int:
+        """The number of kinds of steps, see `WeightRule.kind`."""
+        return 1 if self._updates is None else self._updates.kinds
 
-    @property
-    def refresh(self) -> bool:
-        """Whether the next step is one of these."""
-        return self._updates is not None and self._updates.is_due(self.count + 1)
+    def kind(self, step: int) -> int:
+        """Return the kind of the step-th step, from 1."""
+        return 0 if self._updates is None else self._updates.kind(step)
 
     def exclude(self, i: int) -> None:
         """Let member i take no further part, as if it had diverged in its next step."""
         self.alive[i] = False
 
     @torch.no_grad()
-    def step(self, x: Tensor, y: Tensor, each: bool | None = None, context: Context = LOCAL) -> EnsembleMetrics:
+    def step(self, x: Tensor, y: Tensor, each: bool | None = None) -> EnsembleMetrics:
         """Take one mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one
         dimension more in front. each: which of the two; None for labels, where the dimensions of y determine it.
 
         Waits for the device once. ValueError if the batch does not fit the models, or no member's is finite; then
         nothing has changed. `Diverged` if no member is left."""
         each = self.check(x, y, each)
-        found = self._compute(x, y, each, context, self.refresh)
+        found = self._compute(x, y, each, self.kind(self.count + 1))
         alive, finite = torch.stack([self.alive, found.finite]).tolist()
         for i in range(len(self)):
             if alive[i] and not finite[i]:
@@ -160,11 +152,10 @@ class Ensemble:
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
         return metrics
 
-    def advance_checked(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Tensor:
-        """Take a `step` on a batch that was checked, without checking the result, inside `torch.no_grad`: nothing but
-        tensors is read and changed. Return the members' losses, NaN for those that have diverged.
-        refresh: whether weight rules compute what they have for several steps."""
-        found = self._compute(x, y, each, context, refresh)
+    def advance_checked(self, x: Tensor, y: Tensor, each: bool, kind: int) -> Tensor:
+        """Take a `step` of a kind on a batch that was checked, without checking the result, inside `torch.no_grad`:
+        nothing but tensors is read and changed. Return the members' losses, NaN for those that have diverged."""
+        found = self._compute(x, y, each, kind)
         loss = found.loss.masked_fill(~self.alive, torch.nan)
         self._write(found)
         return loss
@@ -177,8 +168,7 @@ class Ensemble:
 
     def tensors(self) -> list[Tensor]:
         """Return everything that a step changes."""
-        state = self._state._replace(options=[])
-        return [*pytree.tree_leaves(state), self._taken, self.alive]
+        return [*pytree.tree_leaves(self._state._replace(numbers={})), self._taken, self.alive]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the models' own parameters, which are in `model.state_dict()`."""
@@ -191,41 +181,54 @@ class Ensemble:
         counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
         new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
         load_parts(members, dict(enumerate(state.get("members", ()))), "Ensemble")
-        _overwrite(torch.ones_like(self.alive), self._read(), (self._state.counts, self._state.own))
-        self._recount()
+        _overwrite(torch.ones_like(self.alive), self._read()[0], self._state[2:])
         self._taken.copy_(torch.tensor(new["taken"]))
+        self._recount()
         self.alive.copy_(torch.tensor(new["alive"]))
 
     def _recount(self) -> None:
         """Read how many updates the members have made, which differs only where some have diverged."""
-        self.count = max(getattr(getattr(method, "updates", None), "count", 0) for method in self._methods)
+        counts = [getattr(getattr(method, "updates", None), "count", 0) for method in self._methods]
+        self.count = max(counts)
+        self._begun = [count - taken for count, taken in zip(counts, self._taken.tolist(), strict=True)]
 
     @torch.no_grad()
-    def _stacked(self) -> State:
-        """Return all members' state; their buffers become views into it."""
-        buffers = [buffers_of(method) for method in self._methods]
-        first = [[places[0] for places in own] for own in buffers]
-        stacked = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*first, strict=True)]
-        for i, (method, slots) in enumerate(zip(self._methods, buffers, strict=True)):
-            for places, mine in zip(slots, [whole[i] for whole in stacked], strict=True):
+    def _stacked(self) -> tuple[State, Numbers]:
+        """Return all members' state, of which their parameters and buffers become views, and the numbers that are zero
+        for all."""
+        slots = [[places[0] for places in buffers_of(method)] for method in self._methods]
+        buffers = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*slots, strict=True)]
+        parameters = [torch.stack([p.detach() for p in own]) for own in zip(*self._parameters, strict=True)]
+        for i, method in enumerate(self._methods):
+            for p, whole in zip(self._parameters[i], parameters, strict=True):
+                p.data = whole[i]
+            for places, whole in zip(buffers_of(method), buffers, strict=True):
                 for m, name in places:
-                    m._buffers[name] = mine
+                    m._buffers[name] = whole[i]
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
-        rows, options = [group.rows for group in self.groups], [group.options for group in self.groups]
-        counts, own = self._read()
-        return State(rows, options, stacked, counts, own)
+        (rules, own, numbers), constant = self._read()
+        return State(parameters, buffers, rules, own, numbers), constant
 
     @torch.no_grad()
-    def _read(self) -> tuple[Tensor, dict[str, Any]]:
-        """Return `State.counts` and `State.own` of all methods; rates and moments are copied into the groups."""
-        counts = [
-            max([group.read(i, own, method.optimizer) for group in self.groups if group.optimized], default=0.0)
-            for i, (method, own) in enumerate(zip(self._methods, self._parameters, strict=True))
-        ]
-        owns = [self._template.read(method) for method in self._methods]
-        own = pytree.tree_map(lambda *parts: torch.stack(parts), *owns)
-        return torch.tensor(counts, dtype=torch.float64, device=self._template.device), own
+    def _read(self) -> tuple[tuple[Any, Any, Numbers], Numbers]:
+        """Return all members' states of rules, `State.own` and numbers, and the numbers that are zero for all. Blocks
+        with one learning rate share its tensor."""
+        device = self._template.device
+        states = [self._template.read(method) for method in self._methods]
+        rules, own = pytree.tree_map(lambda *each: torch.stack([t.to(device) for t in each]), *states)
+        each, shared = [self._template.numbers(method) for method in self._methods], dict[Any, Tensor]()
+        numbers: Numbers = {g: {} for g in each[0]}
+        constant: Numbers = {g: {} for g in each[0]}
+        for g, names in each[0].items():
+            for name in names:
+                column = tuple(float(mine[g][name]) for mine in each)
+                if any(column) or name in ("lr", "eps", "beta1", "beta2"):
+                    tensor = torch.tensor(column, dtype=torch.float64, device=device)
+                    numbers[g][name] = shared.setdefault((name, column), tensor)
+                else:
+                    constant[g][name] = 0.0
+        return (rules, own, numbers), constant
 
     def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Return whether every member has a mini-batch of its own. ValueError for one that does not fit."""
@@ -253,13 +256,13 @@ class Ensemble:
             self._methods[0].check_once(*first)
         return each
 
-    def _compute(self, x: Tensor, y: Tensor, each: bool, context: Context, refresh: bool) -> Outcome:
+    def _compute(self, x: Tensor, y: Tensor, each: bool, kind: int) -> Result:
         """Return the result of every member's step; nothing is written."""
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
         dims = (0, 0, 0) if each else (0, None, None)
         try:
-            step = partial(self._template.step, context=replace(context, numbers=Tensors, traced=True), refresh=refresh)
+            step = partial(self._template.step, constant=self._constant, kind=kind)
             return torch.func.vmap(step, in_dims=dims, randomness="different")(self._state, x, y)
         except torch.OutOfMemoryError:
             raise
@@ -269,12 +272,10 @@ class Ensemble:
                 f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
             ) from error
 
-    def _write(self, found: Outcome) -> None:
+    def _write(self, found: Result) -> None:
         """Write the new state of the members that take part where it is finite; the others take no further part."""
         self.alive &= found.finite
-        moving = [n for n, group in enumerate(self.groups) if group.kind != "frozen"]
-        new, old = (([each.rows[n] for n in moving], *each[2:]) for each in (found.state, self._state))
-        _overwrite(self.alive, new, old)
+        _overwrite(self.alive, found.state[:4], self._state[:4])
         self._taken.add_(self.alive)
 
     def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:

@@ -101,13 +101,7 @@ class LayerParallel(Wrapper):
         self._leave_others()
 
     def _leave_others(self) -> None:
-        """Drop the state of other ranks' blocks, and gradients that the optimizer would use."""
-        keep = {id(p) for l in self.blocks for p in self.method.theta[l]}
-        for own in self.model.parameters():
-            own.grad = own.grad if id(own) in keep else None
-        held = self.method.optimizer.state
-        for p in [p for p in held if id(p) not in keep]:
-            del held[p]
+        """Drop the state of other ranks' blocks."""
         for states in (self.method.updates.states, self.method.code_states):
             for l in [l for l in states if l not in self.blocks]:
                 del states[l]
@@ -170,13 +164,15 @@ def _check(am: Any) -> None:
     """TypeError or ValueError for a trainer whose blocks cannot be on several ranks."""
     if not isinstance(am, AltMin):
         raise TypeError(f"LayerParallel takes an altmin.AltMin(...), given a {type(am).__name__}")
-    for rule, name, wanted in (
-        (am.updates.local, "steps", 1), (am.updates.local, "clip_norm", None), (am.weights, "clip_norm", None)
-    ):  # fmt: skip
-        if getattr(rule, name, wanted) != wanted:
+    rules = am.updates.rules.values()
+    if reason := am.updates.why_not_captured():
+        raise ValueError(f"LayerParallel cannot spread these weights: {reason}")
+    for rule, name, wanted in [(rule, *each) for rule in rules for each in (("inner_steps", 1), ("clip_norm", None))]:
+        if (given := getattr(rule, name, wanted)) != wanted:
+            name = name.removeprefix("inner_")
             raise ValueError(
-                f"{name}={getattr(rule, name)} of {type(rule).__name__} needs all blocks at once, and ranks have some; "
-                f"give {name}={wanted}, or use altmin.Distributed"
+                f"{name}={given} of {type(rule).__name__} needs all blocks at once, and ranks have some; give "
+                f"{name}={wanted}, or use altmin.Distributed"
             )
     am.chain.demand_plain("LayerParallel")
 

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from altmin.core.codes.links import Upstream
+from altmin.core.codes.problem import Target
 from altmin.runners.ranks import Ranks, connected
 
-SHAPE, CODE, NUMBERS, DELTA, OFFSET = range(5)
+SHAPE, CODE, SCALE, DELTA = range(4)
 """Kinds of messages; the tag of one is its kind and its part of the batch."""
 LONGEST = 12
 """Dimensions of a code, at most, and one more number."""
@@ -48,32 +48,23 @@ class Neighbours:
             sizes = [code.ndim, len(code) // count, *code.shape[1:]]
             self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), SHAPE, 0, self.above)
         self._send(code, CODE, i, self.above)
-        self._expect(NUMBERS, i, torch.empty(4, dtype=torch.float64), self.above)
+        self._expect(SCALE, i, torch.empty(1, dtype=torch.float64), self.above)
         self._expect(DELTA, i, self._empty(code.shape), self.above)
 
     def code(self, i: int) -> Tensor:
         """Wait for a code from below."""
         return self._arrived(CODE, i).to(self.like.device)
 
-    def send_upstream(self, i: int, target: Upstream) -> None:
-        """Send the target that a code sets for its block to the rank below, with its offset if that is not delta."""
+    def send_target(self, i: int, target: Target) -> None:
+        """Send the target that a code sets for its block, a tensor and a number, to the rank below."""
         assert self.below is not None
-        stopped = target.offset is not target.delta
-        numbers = [float(n) for n in (stopped, target.scale, target.longest, target.offset_square)]
-        self._send(torch.tensor(numbers, dtype=torch.float64), NUMBERS, i, self.below)
+        self._send(torch.tensor([float(target.scale)], dtype=torch.float64), SCALE, i, self.below)
         self._send(target.delta, DELTA, i, self.below)
-        if stopped:
-            self._send(target.offset, OFFSET, i, self.below)
 
-    def upstream(self, i: int) -> Upstream:
+    def target(self, i: int) -> Target:
         """Wait for the target of the rank above for a code."""
-        stopped, scale, longest, square = self._arrived(NUMBERS, i).to(self.like.dtype)
-        delta = offset = self._arrived(DELTA, i).to(self.like.device)
-        if stopped:
-            assert self.above is not None
-            self._expect(OFFSET, i, self._empty(delta.shape), self.above)
-            offset = self._arrived(OFFSET, i).to(self.like.device)
-        return Upstream(delta, scale, longest, offset, square)
+        scale = self._arrived(SCALE, i).item()
+        return Target(self._arrived(DELTA, i).to(self.like.device), scale)
 
     def finish(self) -> None:
         """Wait until all that was sent has left."""

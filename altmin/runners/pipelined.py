@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
-from altmin.calculus.numbers import all_finite
 from altmin.common.errors import Diverged
-from altmin.common.state import overwrite
+from altmin.common.state import all_finite, overwrite
 from altmin.core.chain import Chain, State
-from altmin.core.codes.links import Above, LocalProblem, OutputLoss, Segment
-from altmin.core.step import encode, statistics
+from altmin.core.codes.problem import Encoded, OutputLoss, Problem, Target
+from altmin.core.step import encode, statistics, with_states
 from altmin.core.trainer import Metrics, check
 from altmin.methods.base import demand_finite
 from altmin.runners.neighbours import Neighbours
@@ -29,7 +28,7 @@ class Part(NamedTuple):
 
     values: list[Tensor]
     states: list[State]
-    problems: dict[int, LocalProblem]
+    problems: dict[int, Problem]
 
 
 class Pipelined:
@@ -82,8 +81,7 @@ class Pipelined:
         am.penalty.step()
         objective = self.costs[-1] + mu / (1 if am.loss.adds else len(self.x)) * sum(self.costs[:-1])
         loss = am.theta[0][0].new_tensor(self.loss)
-        f, costs, moved = (torch.tensor(n, dtype=torch.float64) for n in (objective, self.costs[:-1], self.moved[:-1]))
-        return Metrics(loss, mu, f, costs, moved, self.sizes[:-1])
+        return Metrics(loss, mu, objective, self.costs[:-1], self.moved[:-1], self.sizes[:-1])
 
     def forward(self, i: int) -> None:
         """Encode a part, and send its last code up."""
@@ -109,22 +107,21 @@ class Pipelined:
         weight = 1.0 if am.loss.adds else (end - first) / len(self.x)
         if own.above is None:
             top = OutputLoss(am.loss, part.values[-1], self.y[first:end], am.penalty.value, LOCAL)
-            self.loss += top.start.value.item() * weight
-            above: Above = top
+            self.loss += top.value.item() * weight
+            target = Target(top.delta, 1.0, top)
         else:
-            above = self.neighbours.upstream(i)
-        blocks, theta = ([of[l] for l in own.blocks] for of in (am.chain.blocks, am.theta))
-        solver_states = list(self.solver_states.values())
-        segment = Segment(blocks, theta, part.values[:-1], part.states, LOCAL, own.below is None, solver_states)
-        moves = am.codes(segment, above)
+            target = self.neighbours.target(i)
+        each = zip(own.blocks, part.values[:-1], part.states, strict=True)
+        encoded = [Encoded(am.chain.blocks[l], am.theta[l], c, saved, l > 0) for l, c, saved in each]
+        moves = with_states(am.codes, list(self.solver_states.values()))(encoded, target, LOCAL)
         self.solver_states.update(zip(own.blocks, moves.solver_states, strict=False))
-        for l, problem, cost, moved in zip(own.blocks, moves.problems, moves.costs, moves.moved, strict=True):
+        for l, problem, cost, moved in zip(own.blocks, moves.problems, moves.costs, moves.squares, strict=True):
             part.problems[l] = problem
-            self.costs[l] += cost * (weight if l == len(am.chain) - 1 else 1.0)
-            self.moved[l] += moved
+            self.costs[l] += float(cost) * (weight if l == len(am.chain) - 1 else 1.0)
+            self.moved[l] += float(moved)
         self.unmeasured.extend((i, l) for l in reversed(own.blocks))
         if moves.below is not None:
-            self.neighbours.send_upstream(i, moves.below)
+            self.neighbours.send_target(i, moves.below)
         self.measure(2 * own.ranks.rank)
 
     def measure(self, later: int) -> None:

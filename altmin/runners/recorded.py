@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from altmin.calculus import own_call
-from altmin.calculus.context import LOCAL
 from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
@@ -44,7 +43,7 @@ class Recorded(Wrapper):
         step_of(method)
         super().__init__(method)
         self.fuse, self.rows, self.quiet, self.possible = fuse, rows, quiet, True
-        self.programs: dict[bool, Any] = {}
+        self.programs: dict[int, Any] = {}
         """What takes the next step, of each kind that it may be of."""
         self.others = self.unseen = 0
         """Number of batches that took the method's own step, and of replays since the last check."""
@@ -59,13 +58,13 @@ class Recorded(Wrapper):
         self.x, self.y, self.how = x.clone(), y.clone(), how
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
-        self.captured = captured(self.method, self.fuse, how.get("context", LOCAL))
-        actions: dict[bool, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
+        self.captured = captured(self.method, self.fuse)
+        actions: dict[int, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
         if device.type == "cuda":
             actions = {kind: CudaGraph(action, self.captured.tensors) for kind, action in actions.items()}
         self.programs = actions
 
-    def _run(self, kind: bool) -> Tensor:
+    def _run(self, kind: int) -> Tensor:
         values: Tensor = self.captured.run(self.x, self.y, kind, **self.how)
         return values
 

@@ -30,7 +30,6 @@ class Trial(Context):
     again: Iterator[Tensor] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "shard", BatchShard(self._begin, 0, len(self.rows), len(self.rows)))
 
     def _begin(self, flat: Tensor) -> Callable[[], Tensor]:

@@ -109,7 +109,8 @@ class MethodNet:
             self.method.step(inputs, target)
             return
         self.method.differentiate(inputs, target)
-        if not can_follow(self.method.optimizer):
+        groups = self.method.optimizer.param_groups
+        if not can_follow({(g["lr"], g.get("weight_decay", 0.0)): [(p, p.grad) for p in g["params"]] for g in groups}):
             raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
         self.method.update()
 

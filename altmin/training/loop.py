@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from altmin.calculus.context import LOCAL, Context
 from altmin.common.errors import Diverged, demand
 from altmin.methods.protocol import Method
+from altmin.runners import precision
 from altmin.runners.ranks import ranks_of
 from altmin.training import augment, checkpoint, evaluate, resumed
 from altmin.training.callbacks import Callbacks
@@ -130,9 +130,8 @@ class Loop:
         trained: Any,
         members: Sequence[tuple[int, Any]],
         callbacks: Any,
-        context: Context,
     ):
-        self.run, self.trained, self.context, self.ranks = run, trained, context, ranks_of(trained.methods[0])
+        self.run, self.trained, self.ranks = run, trained, ranks_of(trained.methods[0])
         self.seeds, self.histories = [seed for seed, _ in members], [history for _, history in members]
         self.method = trained.method if isinstance(trained, Single) else trained
         self.callbacks = Callbacks(callbacks, self.ranks.rank == 0)
@@ -281,8 +280,8 @@ class Loop:
     def _step(self, x: Any, y: Tensor, how: dict[str, Any]) -> None:
         """Train on one batch, and measure if it is one of `eval_batches`."""
         x, y = self._changed(x.to(self.device), y.to(self.device))
-        rounded = {} if self.context is LOCAL else {"context": self.context}
-        metrics = self.trained.step(x, y, each=self.data.each, **how, **rounded)
+        with precision.rounding(self.run.precision, self.device):
+            metrics = self.trained.step(x, y, each=self.data.each, **how)
         self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
         self.latest = x, y
         self.at.batch += 1

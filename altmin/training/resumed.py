@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from altmin.calculus.context import LOCAL, Context
 from altmin.common.describe import describe, kind
 from altmin.common.state import load_parts
 from altmin.methods.alternating import Offline
@@ -66,11 +65,11 @@ def settings_of(loop: Any) -> dict[str, str]:
         "metrics": " and ".join(loop.columns),
         "augmentation": describe(run.augment),
         "callbacks": callbacks.settings_of(loop.callbacks),
-        **method_settings(loop.method, loop.context),
+        **method_settings(loop.method, run.precision),
     }
 
 
-def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
+def method_settings(method: Any, rounding: str | None = None) -> dict[str, str]:
     """Return a method's kind, parts and options, its model, and the precision of products as it is set for a GPU, since
     a run may go on with one or without. A recorded step counts as its method's, and so does a step whose samples or
     blocks are spread over ranks, except for the number of parts of a mini-batch."""
@@ -83,7 +82,7 @@ def method_settings(method: Any, context: Context = LOCAL) -> dict[str, str]:
     parts = ("codes", "weights", "penalty", "loss", "at")
     settings |= {name: describe(getattr(inner, name)) for name in parts if hasattr(inner, name)}
     settings |= {"layers": " ".join(repr(inner.model).split()), "model": _parameters(inner.model)}
-    return settings | {"precision of products": precision.current(torch.device("cuda"), context)}
+    return settings | {"precision of products": precision.current(torch.device("cuda"), rounding)}
 
 
 def _rates(optimizer: Any) -> str:

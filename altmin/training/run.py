@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from altmin.calculus.context import LOCAL
 from altmin.methods.protocol import Method
 from altmin.runners import precision
 from altmin.runners.ensemble import Ensemble
@@ -141,11 +139,8 @@ def _carry_out(
     run: RunConfig, samples: tuple[Any, Any], trained: Any, members: Sequence[tuple[int, History]], callbacks: Any
 ) -> None:
     """Train an `Ensemble` or a `Single`. members: seeds and histories, to which rows are added."""
-    with nullcontext(LOCAL) if run.precision is None else precision.using(run.precision) as products:
-        context = products if products.bf16 else LOCAL
-        if context is not LOCAL:
-            demand_context(trained.methods[0])
-        loop, ranks = Loop(run, samples, trained, members, callbacks, context), ranks_of(trained.methods[0])
+    with nullcontext() if run.precision is None else precision.using(run.precision):
+        loop, ranks = Loop(run, samples, trained, members, callbacks), ranks_of(trained.methods[0])
         settings = loop.seeds, loop.data.per_epoch, loop.data.source.describe()
         ranks.check_same(settings, "the ranks were given different data, seeds or batch sizes; give all the same")
         there = run.checkpoint is not None and Path(run.checkpoint).exists()
@@ -156,11 +151,3 @@ def _carry_out(
             raise ValueError(f"{run.checkpoint} exists already: resume from it, or choose another checkpoint file")
         loop.carry_out()
         ranks.total(0.0)  # waits until all ranks have come here
-
-
-def demand_context(method: Any) -> None:
-    """Raise ValueError for a method whose steps cannot round products. Wrappers pass the setting on."""
-    while hasattr(method, "method"):
-        method = method.method
-    if "context" not in signature(method.step).parameters:
-        raise ValueError(f"steps of {type(method).__name__} take no context to round products; leave out precision")

@@ -49,8 +49,8 @@ def speed(given: Speed) -> None:
     if given.modes is not None:
         of_all, of_backprop = words(given.modes), []
     variants = variants_of(words(given.methods), fused=place.device.type == "cuda")
-    with products.using(given.precision) as context, output.progress("speed") as tick:
-        plan = Plan(variants, of_all, of_backprop, given.seed, place.device, given.samples, context)
+    with products.using(given.precision), output.progress("speed") as tick:
+        plan = Plan(variants, of_all, of_backprop, given.seed, place.device, given.samples, given.precision)
         rows, skipped = measure(plan, nets, given.seconds, lambda part, text: tick(round(100 * part), 100, text))
     print(markdown(*table(rows, given.samples)))
     config = {name: getattr(given, name) for name in ("seconds", "samples", "precision")}

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 
 from altmin import data, methods, models
-from altmin.calculus.context import LOCAL, Context
 from altmin.methods import Method
 from reproduction.results import Row
 from reproduction.speed import modes
@@ -60,7 +59,7 @@ class Entry(NamedTuple):
 class Plan(NamedTuple):
     """Measurements of every net: each variant in each mode. of_backprop: further modes, in which the yardstick and
     its variants alone are measured; compiled, other methods too that can be. samples: how many a pass over the data
-    has, if whole passes are measured. context: of the steps."""
+    has, if whole passes are measured. precision: of products."""
 
     variants: Sequence[Variant]
     modes: Sequence[str]
@@ -68,7 +67,7 @@ class Plan(NamedTuple):
     seed: int
     device: torch.device
     samples: int | None = None
-    context: Context = LOCAL
+    precision: str = "float32"
 
     @property
     def rivals(self) -> list[str]:
@@ -82,8 +81,8 @@ class Plan(NamedTuple):
         torch.manual_seed(self.seed)
         model = models.create(net.model, known.sample_shape, known.classes, known.tokens).to(self.device)
         method: Any = modes.apply(entry.mode, methods.create(variant.method, model, **variant.options))
-        if self.context.bf16:
-            method.step = partial(method.step, context=self.context)
+        if self.precision == "bf16":
+            method.step = torch.autocast(self.device.type, torch.bfloat16)(method.step)
         return method
 
     def entries(self) -> list[Entry]:

@@ -15,16 +15,17 @@ move is much smaller than a step h. Hence the amplification a, which brings W^T 
 scale of t does not matter. Where a normalisation follows W, t is its vjp of -delta.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from altmin.calculus import Affine, Discrete, Dropout, Estimated, Params, Reshape, StandIn
 from altmin.calculus.context import Context
-from altmin.calculus.numbers import safe_div
 from altmin.common.errors import demand
 from altmin.core.chain import Block, State
-from altmin.core.codes.gradient import GradientCodes
-from altmin.core.codes.links import Above, Moves, Segment, Upstream, joined, unmoved
+from altmin.core.codes.gradient import TINY, GradientCodes
+from altmin.core.codes.problem import Encoded, Moved, Target, joined, unmoved
 
 Rows = Tensor | slice
 ALL = slice(None)
@@ -55,37 +56,33 @@ class DiscreteCodes:
 
     __repr__ = GradientCodes.__repr__
 
-    def __call__(self, segment: Segment, above: Above) -> Moves:
-        """Sets the codes below the blocks of a segment, from the last to the first."""
-        searched = [lacks_derivative(block) for block in segment.blocks]
-        searched[0] = searched[0] and not segment.begins
-        parts, end = [], len(searched)
+    def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
+        """Set the codes below blocks that follow each other, from the last to the first."""
+        searched = [each.is_code and lacks_derivative(each.block) for each in encoded]
+        parts, end = [], len(encoded)
         while end:
             first = end - 1
-            if not searched[first]:
-                while first and not searched[first - 1]:
-                    first -= 1
-            part = segment.part(first, end)
-            parts.append(self.search(part, above) if searched[first] else self.gradient(part, above))
-            above, end = parts[-1].below or above, first
+            while first and not searched[first] and not searched[first - 1]:
+                first -= 1
+            solver = self.search if searched[first] else self.gradient
+            parts.append(solver(encoded[first:end], target, context))
+            target, end = parts[-1].below or target, first
         return joined(parts)
 
-    def search(self, segment: Segment, above: Above) -> Moves:
-        """Sets the code below a single block."""
-        (block,), (p,), (code,), (state,), context, *_ = segment
-        search = Search(block, p, state, -above.delta, self.amplify, context)
+    def search(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
+        """Set the code below a single block."""
+        (each,) = encoded
+        search = Search(each.block, each.p, each.saved, -target.delta, self.amplify, context)
         search.sweep()
-        return unmoved(segment, above)._replace(below=self.wanted(search, code, context))
+        return unmoved(each, target, context)._replace(below=self.wanted(search, each.input, context))
 
-    def wanted(self, search: "Search", code: Tensor, context: Context) -> Upstream:
-        """The target that a code sets for its own block, given the search over its activation."""
+    def wanted(self, search: "Search", code: Tensor, context: Context) -> Target:
+        """Return the target that a code sets for its own block, given the search over its activation."""
         v, e = search.target()
         gap = e * (v - code)
-        ee, gaps = context.inners([(e, e), (gap, gap)])
-        size = safe_div(search.square, ee).sqrt()
-        square = size * size * ee
-        scale, delta = safe_div(gaps, square).sqrt(), e * -size
-        return Upstream(delta, scale, scale, delta, square)
+        ee, gaps = context.numbers(context.inners([(e, e), (gap, gap)]))
+        size = (search.square / (ee + TINY)) ** 0.5
+        return Target(e * -size, (gaps / (size * size * ee + TINY)) ** 0.5)
 
 
 class StraightThroughCodes(GradientCodes):
@@ -96,8 +93,8 @@ class StraightThroughCodes(GradientCodes):
     `GradientCodes`, whose options these are.
     """
 
-    def __call__(self, segment: Segment, above: Above) -> Moves:
-        return super().__call__(segment._replace(blocks=[stand_in(block) for block in segment.blocks]), above)
+    def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
+        return super().__call__([each._replace(block=stand_in(each.block)) for each in encoded], target, context)
 
 
 def stand_in(block: Block) -> Block:
@@ -128,7 +125,7 @@ class Search:
         self.weight = self._weight(wish)
         q = self.vjp(wish)
         within = torch.where(self.near, q, 0)
-        (self.square,) = context.inners([(within, within)])
+        (self.square,) = context.numbers(context.inners([(within, within)]))
         """|W^T t|^2 of the units with |c| <= 1: the squared norm of the straight-through gradient."""
         rms, weight = self._means(q)
         a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)

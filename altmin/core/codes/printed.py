@@ -19,6 +19,7 @@ with means over samples and units; and the e of its penalty moves along with c i
 none: anchored=False. A block's own problem for its weights has the factor of its term: mu / n, or one over the entries.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,9 +29,9 @@ from altmin.calculus import Linear, Params, Recurrence, Steps
 from altmin.calculus.context import Context
 from altmin.calculus.products import matmul
 from altmin.common.errors import demand
-from altmin.core.chain import Block, Chain, State
+from altmin.core.chain import Chain, State
 from altmin.core.codes.discrete import stand_in
-from altmin.core.codes.links import Above, Moves, OutputLoss, Segment, Upstream, hidden_problem, joined, unmoved
+from altmin.core.codes.problem import Encoded, Moved, Target, hidden_moved, joined, output_moved, unmoved
 from altmin.core.step import soft_threshold
 from altmin.layers import Recurrent
 
@@ -76,65 +77,47 @@ class PrintedCodes:
     def why_not_captured(self) -> str:
         return ""
 
-    def __call__(self, segment: Segment, above: Above) -> Moves:
-        """Moves the codes below the blocks of a segment, from the last to the first."""
-        parts, states = [], list(segment.states)
-        for i in reversed(range(len(states))):
-            part = segment._replace(states=states).part(i, i + 1)
-            if part.begins:
-                parts.append(unmoved(part, above))
-            elif i and isinstance(segment.blocks[i - 1].core.maps[0], Recurrence):
-                moves, states[i - 1] = self._in_time(part, segment.theta[i - 1], states[i - 1].core[0], above)
-                parts.append(moves)
+    def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
+        """Move the codes below blocks that follow each other, from the last to the first."""
+        parts, blocks = [], list(encoded)
+        for i in reversed(range(len(blocks))):
+            each, below = blocks[i], blocks[i - 1] if i else None
+            if not each.is_code:
+                parts.append(unmoved(each, target, context))
+            elif below is not None and isinstance(below.block.core.maps[0], Recurrence):
+                moved, steps = self._in_time(each, below.p, below.saved.core[0], target, context)
+                parts.append(moved)
+                blocks[i - 1] = below._replace(saved=State([], [steps]))
             else:
-                parts.append(self._one(part, above))
-            above = parts[-1].below or above
+                parts.append(self._one(each, target, context))
+            target = parts[-1].below or target
         return joined(parts)
 
-    def _one(self, segment: Segment, above: Above) -> Moves:
-        """Moves the code below a single block."""
-        (block,), (p,), (start,), (state,), context, *_ = segment
-        block, term = stand_in(block), Term(above, start, self.mean, context)
-        if not isinstance(above, OutputLoss):
-            term.target = _forward(block, p, state, start, context)[0] - above.scale * above.offset
+    def _one(self, each: Encoded, target: Target, context: Context) -> Moved:
+        """Move the code below a single block."""
+        each, start = each._replace(block=stand_in(each.block)), each.input
+        output, state = each.replay(start)
+        term = Term(target, start, output, self.mean, context)
         anchor, code, momentum = 1 / term.scale if self.anchored else 0.0, start, None
-        output, state = _forward(block, p, state, code, context)
         for _ in range(self.steps):
-            g = term.factor * (block.vjp(p, state, term.delta(output)) + anchor * (code - start))
+            g = each.block.vjp(each.p, state, term.delta(output))
+            g = term.factor * (g + anchor * (code - start))
             momentum = g if momentum is None else self.momentum * momentum + g
             code = code - self.lr * (g + self.momentum * momentum)
             code = soft_threshold(code, self.lr * self.l1 * term.l1) if self.l1 else code
-            output, state = _forward(block, p, state, code, context)
-        delta = (start - code) / term.scale
-        (square,) = context.inners([(delta, delta)])
-        below = Upstream(delta, term.scale, term.scale, delta, square)
-        return self._moves(state, output, term, above, below, context)
+            output, state = each.replay(code)
+        return _moved(state, output, term, Target((start - code) / term.scale, term.scale), context)
 
-    def _moves(
-        self, state: State, output: Tensor, term: "Term", above: Above, below: Upstream, context: Context
-    ) -> Moves:
-        """A block at the moved code below it, and the remaining problem of its weights."""
-        read = context.numbers.read
-        if isinstance(above, OutputLoss):
-            at = above.at(output)
-            problem = above.problem(state.core, at, output, context)
-            return Moves([problem], read(at.value.view(1)), read(torch.zeros_like(at.value).view(1)), below)
-        delta = term.delta(output)
-        (square,) = context.inners([(delta, delta)])
-        squares = above.scale * above.scale * torch.stack([square, above.offset_square])
-        problem = hidden_problem(state.core, delta, above.delta, above.scale, context)
-        return Moves([problem], read(squares[:1]), read(squares[1:]), below)
-
-    def _in_time(self, segment: Segment, recurrent: Params, steps: Steps, above: Above) -> tuple[Moves, State]:
-        """Moves the codes in time below a block that sees each step by itself, from the last step to the first. Returns
-        also the moved state of the recurrent block. Tensors are (steps, samples, features)."""
-        (block,), (p,), (inputs,), (state,), context, *_ = segment
-        assert isinstance(above, Upstream)
-        term, (V, *_), (U, W, b) = Term(above, inputs, False, context), p, recurrent
+    def _in_time(
+        self, each: Encoded, recurrent: Params, steps: Steps, target: Target, context: Context
+    ) -> tuple[Moved, Steps]:
+        """Move the codes in time below a block that sees each step by itself, from the last step to the first. Return
+        also what the recurrent layer then has saved. Tensors are (steps, samples, features)."""
+        (V, *bias), (U, W, b) = each.p, recurrent
+        term = Term(target, each.input, each.replay(each.input)[0], False, context)
         encoded = matmul(steps.x, U.mT) + b
         encoded = torch.cat([encoded[:1], encoded[1:] + matmul(steps.h[:-1], W.mT)])
-        term.target = block.forward(p, inputs, context)[0] - above.scale * above.offset
-        targets = (term.target - p[1] if len(p) > 1 else term.target).transpose(0, 1)
+        targets = (term.target - bias[0] if bias else term.target).transpose(0, 1)
         rate, moved = term.factor / term.scale, list(encoded.unbind(0))
 
         def real(value: Tensor, t: int) -> Tensor:
@@ -157,11 +140,9 @@ class PrintedCodes:
         h = codes.tanh() if steps.real is None else codes.tanh() * steps.real
         own = torch.cat([encoded[:1], encoded[1:] + matmul(h[:-1] - steps.h[:-1], W.mT)])
         left = (own - codes if steps.real is None else (own - codes) * steps.real) / term.scale
-        left = left.transpose(0, 1)
-        (square,) = context.inners([(left, left)])
-        output, state = block.forward(p, h.transpose(0, 1), context)
-        below = Upstream(left, term.scale, term.scale, left, square)
-        return self._moves(state, output, term, above, below, context), State([], [steps._replace(h=h)])
+        output, state = each.replay(h.transpose(0, 1))
+        below = Target(left.transpose(0, 1), term.scale)
+        return _moved(state, output, term, below, context), steps._replace(h=h)
 
 
 def _reads_every_step(chain: Chain) -> bool:
@@ -171,30 +152,33 @@ def _reads_every_step(chain: Chain) -> bool:
 
 class Term:
     """The term of f above a code. scale: of the code's own term, which is |c - F|^2 / (2 scale); factor: by what both
-    are multiplied in the function that the code lowers; l1: the weight of |c|_1 there. target: the code above, where
-    it has moved to."""
+    are multiplied in the function that the code lowers; l1: the weight of |c|_1 there. target: where the code above, if
+    there is one, has moved to, given the block's encoded output."""
 
-    target: Tensor
-
-    def __init__(self, above: Above, code: Tensor, mean: bool, context: Context):
-        if isinstance(above, OutputLoss) and above.loss.adds:
+    def __init__(self, above: Target, code: Tensor, output: Tensor, mean: bool, context: Context):
+        top = above.loss
+        if top is not None and top.loss.adds:
             raise ValueError(
                 'PrintedCodes takes a loss that is a mean over the batch; give reduction="mean" (nothing was changed)'
             )
-        self.above, n, loss = above, context.samples(code), isinstance(above, OutputLoss)
-        price = above.price if isinstance(above, OutputLoss) else 1 / above.scale
+        self.above, n = above, context.samples(code)
+        self.target = output - above.scale * above.delta
+        price = 1 / above.scale if top is None else top.price
         units = code[:1].numel() * n
-        self.scale = torch.zeros_like(above.scale) + (units / 2 if mean else 1 / price)
+        self.scale = units / 2 if mean else 1 / price
         self.factor: Any = 1 if mean else n
-        self.weight: Any = 2 / (price * n) if mean and loss else 1  # 1 / mu
+        self.weight: Any = 2 / (price * n) if mean and top is not None else 1  # 1 / mu
         self.l1: Any = 1 / units if mean else 1
 
     def delta(self, output: Tensor) -> Tensor:
-        """The gradient of the term, per `factor`, at the block's output."""
-        if isinstance(self.above, OutputLoss):
-            return self.weight * self.above.at(output).delta
+        """Return the gradient of the term, per `factor`, at the block's output."""
+        if self.above.loss is not None:
+            return self.weight * self.above.loss.at(output).delta
         return (output - self.target) / self.above.scale
 
 
-def _forward(block: Block, p: Params, state: State, code: Tensor, context: Context) -> tuple[Tensor, State]:
-    return block.replay(p, state, code) if block.replays else block.forward(p, code, context)
+def _moved(state: State, output: Tensor, term: Term, below: Target, context: Context) -> Moved:
+    """Return a block at the moved code below it."""
+    if term.above.loss is not None:
+        return output_moved(state.core, output, term.above, context)._replace(below=below)
+    return hidden_moved(state.core, term.delta(output), term.above, context)._replace(below=below)

@@ -1,287 +1,169 @@
 """The local weight rules: every block takes gradient steps on its own small problem (Algorithm 3, without memory).
 
-The gradients are exact, local and in the loss's own scale; torch's optimizers use them, and their options have the
-same meaning as in torch. These act on each parameter by itself, so one optimizer over all blocks is the same
-as one for each, and all blocks move at once.
+The gradients are exact, local and in the loss's own scale; rates and options mean what they mean in torch. An ordinary
+step is taken by torch's fused kernels, in place.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from altmin.calculus import Params, Saved
-from altmin.calculus.context import BucketedSum
-from altmin.calculus.series import Series
+from altmin.calculus import Params
 from altmin.common.describe import describe
-from altmin.common.errors import Diverged, demand, demand_unclaimed
+from altmin.common.errors import demand
 from altmin.core.chain import Block, Chain
-from altmin.core.codes.links import LocalProblem
 from altmin.core.step import soft_threshold
-from altmin.core.weights.decay import undecayed
-from altmin.core.weights.rule import WeightRule
+from altmin.core.weights.adam_sgd import adam, coefficients, sgd
+from altmin.core.weights.decay import groups, undecayed
+from altmin.core.weights.rule import Change, Contribution, Proposal, Rates, State, WeightRule
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
 """The largest gradient: beyond it, its square or a step along it may not be finite."""
 
 
-class LocalOptimizer(WeightRule):
-    """Any torch optimizer on the local problems.
+class LocalRule(WeightRule):
+    """Steps along the gradient of each block's own problem.
 
-    factory: groups of parameters -> optimizer. lr: one for all blocks, or a sequence with one for each. steps: inner
-    steps per mini-batch. l1: weight of |W|_1, by a proximal step after each, except on biases. clip_norm: the largest
-    norm of all gradients together, as in `torch.nn.utils.clip_grad_norm_`; None for no limit. decay_biases: whether
-    the optimizer's weight decay acts on all parameters, as in torch, or on weight matrices only (`weights.decay`).
+    lr: one for all blocks, or a sequence with one for each. weight_decay: of all parameters, or of weight matrices only
+    unless decay_biases (`weights.decay`). l1: weight of |W|_1, by a proximal step after each, except on biases. steps:
+    on the same problem in each mini-batch. clip_norm: the largest norm of all gradients together, as in
+    `torch.nn.utils.clip_grad_norm_`; None for no limit.
     """
+
+    moments: tuple[str, ...] = ()
+    """The names of tensors like the parameters in a block's state."""
+    decoupled = False
 
     def __init__(
         self,
-        factory: OptimizerFactory,
         lr: float | Sequence[float],
-        steps: int = 1,
-        l1: float = 0.0,
-        clip_norm: float | None = None,
-        decay_biases: bool = True,
+        weight_decay: float,
+        l1: float,
+        steps: int,
+        clip_norm: float | None,
+        decay_biases: bool,
     ):
         of = type(self).__name__
         for rate in [lr] if isinstance(lr, str) or not isinstance(lr, Sequence) else lr:
             demand(of, "lr", rate)
-        demand(of, "steps", steps, low=1, whole=True)
+        demand(of, "weight_decay", weight_decay)
         demand(of, "l1", l1)
+        demand(of, "steps", steps, low=1, whole=True)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
-        self.factory, self.lr, self.steps, self.l1 = factory, lr, steps, l1
+        self.lr, self.weight_decay, self.l1, self.steps = lr, weight_decay, l1, steps
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
-        self.options: dict[str, Any] = {"factory": factory}
-        """The options of the optimizer, for `repr`."""
-
-    def __repr__(self) -> str:
-        options = {"lr": self.lr, **self.options, "l1": self.l1, "steps": self.steps}
-        options |= {"clip_norm": self.clip_norm, "decay_biases": self.decay_biases}
-        return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
-
-    def attach(self, chain: Chain, blocks: Sequence[int]) -> None:
-        """Builds the optimizer of the given blocks of a chain, once."""
-        demand_unclaimed(self, "weight rule")
-        self.chain, self.theta, self.blocks = chain, chain.parameters(), tuple(blocks)
-        rates = list(self.lr) if isinstance(self.lr, Sequence) else [self.lr] * len(blocks)
-        if len(rates) != len(blocks):
-            raise ValueError(f"lr has {len(rates)} entries for {len(blocks)} blocks; give one for each, or one for all")
-        spared = set() if self.decay_biases else undecayed(chain.model)
-        groups: dict[tuple[float, bool], list[Tensor]] = {}
-        rate_of: dict[int, float] = {}
-        for l, rate in zip(blocks, rates, strict=True):
-            for p in self.theta[l]:
-                if rate_of.setdefault(id(p), rate) != rate:
-                    raise ValueError(
-                        f"{chain.tied[id(p)]!r} is used in blocks with the rates {rate_of[id(p)]} and {rate}; give "
-                        "these blocks one rate"
-                    )
-                group = groups.setdefault((rate, id(p) in spared), [])
-                if not any(p is each for each in group):
-                    group.append(p)
-        kept = [
-            {"params": group, "lr": rate, **({"weight_decay": 0.0} if bare else {})}
-            for (rate, bare), group in groups.items()
-        ]
-        self.optimizer = self.factory(kept or [{"params": [torch.zeros(0, requires_grad=True)], "lr": 0.0}])
-        if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
-            raise TypeError(
-                f"the factory of {type(self).__name__} makes a torch optimizer that steps along gradients, such as "
-                f"torch.optim.AdamW, given {type(self.optimizer).__name__}"
-            )
-        self.claimed = True
-
-    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> Any:
-        """The gradient of the parameters; with inner steps the problem itself."""
-        return problem.grads(block, parameters) if self.steps == 1 else problem
-
-    def update(self, contributions: Mapping[int, Any], check: bool = True) -> None:  # type: ignore[override]
-        """One mini-batch: `steps` steps of the optimizer, given the blocks' gradients, or with inner steps their
-        problems. check: whether to read the gradients and raise `Diverged` if they are too large for a step; then
-        nothing changes."""
-        if self.steps == 1:
-            self.step(contributions, check)
-            return
-        first = {l: [p.clone() for p in self.theta[l]] for l in contributions}
-        state = copy.deepcopy(self.optimizer.state_dict()) if check else {}
-        problems = contributions
-        try:
-            for left in reversed(range(self.steps)):
-                self.step(self.summed(problems), check)
-                if left:
-                    problems = {l: self.after(l, contributions[l], p, self.theta[l]) for l, p in first.items()}
-        except Diverged:
-            for l, kept in first.items():
-                for p, before in zip(self.theta[l], kept, strict=True):
-                    p.copy_(before)
-            self.optimizer.load_state_dict(state)
-            raise
-
-    def summed(self, problems: Mapping[int, LocalProblem]) -> dict[int, Params]:
-        """The gradients of the blocks, over all ranks."""
-        total = BucketedSum(next(iter(problems.values())).context)
-        grads = {l: total.add(problem.grads(self.chain.blocks[l], self.theta[l])) for l, problem in problems.items()}
-        total.finish()
-        return grads
-
-    def after(self, l: int, problem: LocalProblem, old: Params, new: Params) -> LocalProblem:
-        """A block's problem, measured with its old parameters, for new ones."""
-        change, saved = _change(self.chain.blocks[l].core, old, new, problem.saved)
-        return problem._replace(delta=problem.after(change), saved=saved)
-
-    def step(self, grads: Mapping[int, Params], check: bool = True) -> None:
-        """One step of the optimizer along these gradients. check: as in `update`."""
-        self.set_gradients(grads, check)
-        self.follow_gradients()
-
-    def set_gradients(self, grads: Mapping[int, Params], check: bool = True) -> None:
-        """Sets the gradient of every parameter that requires one. check: as in `update`."""
-        for p, grad in self.of_parameters(grads):
-            if p.requires_grad and grad.stride() != p.stride():  # fused kernels require the parameter's layout
-                grad = torch.empty_like(p).copy_(grad)
-            p.grad = grad if p.requires_grad else None
-        if check and not can_follow(self.optimizer):
-            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
-
-    def of_parameters(self, grads: Mapping[int, Params]) -> Iterable[tuple[Tensor, Tensor]]:
-        """The gradient of each parameter: the sum of those of all blocks that use it."""
-        pairs = [pair for l, block in grads.items() for pair in zip(self.theta[l], block, strict=True)]
-        if not self.chain.tied:
-            return pairs
-        total: dict[Tensor, Tensor] = {}
-        for p, grad in pairs:
-            total[p] = total[p] + grad if p in total else grad
-        return total.items()
-
-    def follow_gradients(self) -> None:
-        """One step of the optimizer along the gradients that are set."""
-        if self.clip_norm is not None:
-            held = [p for group in self.optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(held, self.clip_norm)
-        self.optimizer.step()
-        if self.l1:
-            l1 = self.l1 * (1 - getattr(self.optimizer, "found_inf", 0))
-            for group in self.optimizer.param_groups:
-                for p in group["params"]:
-                    if p.ndim > 1 and p.requires_grad:
-                        p.copy_(soft_threshold(p, group["lr"] * l1))
 
     @property
-    def adam_alone(self) -> bool:
-        """Whether an update is one step of Adam and nothing else."""
-        hooked = self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
-        more = self.steps > 1 or self.l1 or self.clip_norm is not None or hooked
-        return type(self.optimizer) is FusedAdam and not more
+    def inner_steps(self) -> int:  # type: ignore[override]
+        return self.steps
 
-    def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph; empty if it can: the optimizer must support `found_inf`, as
-        torch's fused ones do."""
-        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
-        return "" if fused else f"{type(self.optimizer).__name__} is captured if it is fused; give it fused=True"
-
-
-def can_follow(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step along the gradients leaves weights and squares of gradients finite."""
-    for group in optimizer.param_groups:
-        grads = [p.grad for p in group["params"] if p.grad is not None]
-        if grads:
-            norm = torch.stack(torch._foreach_norm(grads)).max().item()
-            decay = group.get("weight_decay", 0.0)
-            if decay:
-                norm += decay * max(float(p.abs().max()) for p in group["params"] if p.numel())
-            if not norm * max(1.0, group["lr"]) < LARGEST[grads[0].dtype]:
-                return False
-    return True
-
-
-class FusedAdam(torch.optim.Adam):
-    """torch's Adam and its fused kernel, without the bookkeeping that costs small nets more than the kernel does.
-
-    State, options, hooks and schedulers are Adam's own, and so is `found_inf`: while this attribute is a tensor without
-    dimensions that is 1, a step changes nothing.
-    """
-
-    _step_supports_amp_scaling = True  # torch sets this on the object, where a copy of it does not have it
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """One step."""
-        found_inf = getattr(self, "found_inf", None)
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if not params:  # everything is frozen
-                continue
-            states = [self.state[p] or self._begin(p, group) for p in params]  # those whose count is still 0 share it
-            rows = [(s["exp_avg"], s["exp_avg_sq"], s["step"], p.grad) for p, s in zip(params, states, strict=True)]
-            means, squares, steps, grads = map(list, zip(*rows, strict=True))
-            for step in dict(zip(map(id, steps), steps, strict=True)).values():  # usually one count for all
-                step += 1 if found_inf is None else 1 - found_inf
-            kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-            kernel(
-                params,
-                grads,
-                means,
-                squares,
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-                found_inf=found_inf,
+    def assign(self, chain: Chain) -> dict[int, WeightRule]:
+        if isinstance(self.lr, Sequence) and len(self.lr) != len(chain):
+            raise ValueError(
+                f"lr has {len(self.lr)} entries for {len(chain)} blocks; give one for each, or one for all"
             )
+        return super().assign(chain)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        for group in self.param_groups:  # parameters with the same count share it again
-            shared: dict[float, Tensor] = {}
-            for entry in filter(None, map(self.state.get, group["params"])):
-                entry["step"] = shared.setdefault(float(entry["step"]), entry["step"])
+    def numbers(self, block: int) -> dict[str, float]:
+        lr = self.lr[block] if isinstance(self.lr, Sequence) else self.lr
+        return {"lr": lr, "weight_decay": self.weight_decay, "l1": self.l1}
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self._opt_called = True  # schedulers check this
-        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
-            _update_with_hooks(self)
-        else:
-            self.update()
+    def init(self, block: Block, parameters: Params) -> State:
+        return self.start(parameters)
 
-    step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler, as slow as the step
+    def start(self, parameters: Params) -> State:
+        """Return the state of parameters before the first step."""
+        step = parameters[0].new_zeros((), dtype=torch.float32) if parameters else torch.zeros(())
+        return {"step": step, **{name: [torch.zeros_like(p) for p in parameters] for name in self.moments}}
 
-    def begin(self) -> None:
-        """Creates the state of all parameters that are trained, as their first step would."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.requires_grad and not self.state[p]:
-                    self._begin(p, group)
+    def update(self, parameters: Params, state: State, contribution: Contribution, rates: Rates) -> Change:
+        return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
-    def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        begun = [self.state[q]["step"] for q in group["params"] if self.state[q]]
-        shared = begun[0] if begun and not begun[0].any() else torch.zeros((), dtype=torch.float32, device=p.device)
-        self.state[p] = {
-            "step": shared,
-            "exp_avg": torch.zeros_like(p),
-            "exp_avg_sq": torch.zeros_like(p),
-        }
-        return self.state[p]
+    def update_all(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, State],
+        contributions: Mapping[int, Contribution],
+        rates: Mapping[int, Rates],
+    ) -> dict[int, Change]:
+        found: dict[int, Change] = {}
+        for l, grads in clipped(contributions, self.clip_norm).items():
+            step, changes = states[l]["step"] + 1, []
+            after: dict[str, Any] = {"step": step, **{name: [] for name in self.moments}}
+            stepped = self.stepper(rates[l], step)
+            for i, (p, g) in enumerate(zip(theta[l], grads, strict=True)):
+                decay = rates[l]["weight_decay"] if self.decay_biases or rates[l]["decayed"][i] else 0.0
+                decays = isinstance(decay, Tensor) or decay > 0
+                g = g + decay * p if decays and not self.decoupled else g
+                change, *moments = stepped([states[l][name][i] for name in self.moments], g)
+                change = change - rates[l]["lr"] * decay * p if decays and self.decoupled else change
+                if p.ndim > 1 and (isinstance(rates[l]["l1"], Tensor) or rates[l]["l1"]):
+                    change = soft_threshold(p + change, rates[l]["lr"] * rates[l]["l1"]) - p
+                changes.append(change.to(p.dtype))
+                for name, moment in zip(self.moments, moments, strict=True):
+                    after[name].append(moment)
+            found[l] = changes, after
+        return found
+
+    def stepper(self, rates: Rates, step: Tensor) -> Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]:
+        """Return a function of moments and gradient, which returns the change and the next moments."""
+        raise NotImplementedError
+
+    def propose(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, State],
+        contributions: Mapping[int, Contribution],
+        rates: Mapping[int, Rates],
+    ) -> Proposal:
+        """By torch's fused kernel, in place: one call for all parameters with the same rates."""
+        calls: dict[Any, list[tuple[Tensor, ...]]] = {}
+        for l, grads in clipped(contributions, self.clip_norm).items():
+            rows = zip(theta[l], grads, *(states[l][name] for name in self.moments), strict=True)
+            for i, (p, g, *moments) in enumerate(rows):
+                if p.requires_grad:
+                    decay = rates[l]["weight_decay"] if self.decay_biases or rates[l]["decayed"][i] else 0.0
+                    g = g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)  # as the kernels require
+                    calls.setdefault((rates[l]["lr"], decay), []).append((p, g, states[l]["step"], *moments))
+        steps = [states[l]["step"] for l in contributions]
+
+        def apply(ok: Tensor | None) -> None:
+            torch._foreach_add_(steps, 1 if ok is None else ok.to(steps[0].dtype))
+            for (lr, decay), rows in calls.items():
+                params, grads, counts, *moments = map(list, zip(*rows, strict=True))
+                self.kernel(params, grads, counts, moments, lr, decay, None if ok is None else 1.0 - ok.float())
+                if self.l1:
+                    l1 = lr * self.l1 if ok is None else lr * self.l1 * ok
+                    for p in (p for p in params if p.ndim > 1):
+                        p.copy_(soft_threshold(p, l1))
+
+        return Proposal(can_follow(calls), apply)
+
+    def kernel(
+        self,
+        params: list[Tensor],
+        grads: list[Tensor],
+        counts: list[Tensor],
+        moments: list[list[Tensor]],
+        lr: Any,
+        decay: float,
+        found_inf: Tensor | None,
+    ) -> None:
+        """Take a step in place, none where found_inf is 1. counts: of steps, this one among them."""
+        raise NotImplementedError
 
 
-@torch.optim.Optimizer.profile_hook_step
-def _update_with_hooks(optimizer: FusedAdam) -> None:
-    optimizer.update()
+class LocalAdam(LocalRule):
+    """AM-Adam's rule: torch's Adam. decoupled_weight_decay: that of AdamW. The other options are those of
+    `LocalRule`."""
 
+    moments = ("exp_avg", "exp_avg_sq")
 
-class LocalAdam(LocalOptimizer):
-    """AM-Adam's rule: torch's Adam with its fused kernel. decoupled_weight_decay: that of AdamW."""
-
-    def __init__(  # noqa: PLR0913  (the options of torch's Adam, and those of LocalOptimizer)
+    def __init__(  # noqa: PLR0913  (the options of torch's Adam, and those of LocalRule)
         self,
         lr: float | Sequence[float] = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -295,19 +177,46 @@ class LocalAdam(LocalOptimizer):
     ):
         if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
             raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
-        for name, value in (("betas", betas[0]), ("betas", betas[1]), ("weight_decay", weight_decay)):
-            demand("LocalAdam", name, value)
+        for beta in betas:
+            demand("LocalAdam", "betas", beta)
         demand("LocalAdam", "eps", eps, above=True)  # otherwise a gradient of zero would give NaN
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
-        options: dict[str, Any] = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        options["decoupled_weight_decay"] = decoupled_weight_decay
-        super().__init__(partial(FusedAdam, **options, fused=True), lr, steps, l1, clip_norm, decay_biases)
-        self.options = options
+        super().__init__(lr, weight_decay, l1, steps, clip_norm, decay_biases)
+        self.betas, self.eps, self.decoupled_weight_decay = tuple(betas), eps, decoupled_weight_decay
+
+    @property
+    def decoupled(self) -> bool:  # type: ignore[override]
+        return self.decoupled_weight_decay
+
+    def numbers(self, block: int) -> dict[str, float]:
+        return {**super().numbers(block), "beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
+
+    def stepper(self, rates: Rates, step: Tensor) -> Any:
+        c = coefficients(rates, step.double())
+        return lambda moments, g: adam(moments[0], moments[1], g, c)
+
+    def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
+        kernel: Any = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
+        kernel(
+            params,
+            grads,
+            *moments,
+            [],
+            counts,
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            found_inf=found_inf,
+        )
 
 
-class LocalSGD(LocalOptimizer):
-    """AM-SGD's rule: torch's SGD with its fused kernel."""
+class LocalSGD(LocalRule):
+    """AM-SGD's rule: torch's SGD. The other options are those of `LocalRule`."""
 
     def __init__(
         self,
@@ -320,16 +229,114 @@ class LocalSGD(LocalOptimizer):
         decay_biases: bool = True,
     ):
         demand("LocalSGD", "momentum", momentum)
-        demand("LocalSGD", "weight_decay", weight_decay)
-        options: dict[str, Any] = {"momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(partial(torch.optim.SGD, **options, fused=True), lr, steps, l1, clip_norm, decay_biases)
-        self.options = options
+        super().__init__(lr, weight_decay, l1, steps, clip_norm, decay_biases)
+        self.momentum = momentum
+
+    @property
+    def moments(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def numbers(self, block: int) -> dict[str, float]:
+        return {**super().numbers(block), "momentum": self.momentum}
+
+    def stepper(self, rates: Rates, step: Tensor) -> Any:
+        lr = rates["lr"]
+        return lambda moments, g: sgd(moments[0], g, lr, rates["momentum"]) if moments else (-lr * g,)
+
+    def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
+        torch._fused_sgd_(
+            params,
+            grads,
+            *(moments or [[]]),
+            weight_decay=decay,
+            momentum=self.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+            found_inf=found_inf,
+        )
 
 
-def _change(core: Series, old: Params, new: Params, saved: list[Saved]) -> tuple[Tensor, list[Saved]]:
-    """The change of the output under new parameters, without cancellation where it is linear in them; and the new
-    `saved`."""
-    if core.affine:
-        return core.replay([b - a for a, b in zip(old, new, strict=True)], saved)[0], saved
-    output, changed = core.replay(new, saved)
-    return output - core.replay(old, saved)[0], changed
+class LocalOptimizer(WeightRule):
+    """Any torch optimizer on the local problems: the adapter for what is no rule. It runs in one process and in
+    `Distributed`; recorded steps, ensembles and `LayerParallel` take rules alone.
+
+    factory: groups of parameters -> optimizer. lr: the learning rate. clip_norm: as in `LocalAdam`. decay_biases:
+    whether the optimizer's weight decay acts on all parameters, as in torch, or on weight matrices only.
+    """
+
+    def __init__(self, factory: OptimizerFactory, lr: float, clip_norm: float | None = None, decay_biases: bool = True):
+        demand("LocalOptimizer", "lr", lr)
+        if clip_norm is not None:
+            demand("LocalOptimizer", "clip_norm", clip_norm, above=True)
+        self.factory, self.lr, self.clip_norm, self.decay_biases = factory, lr, clip_norm, decay_biases
+
+    def assign(self, chain: Chain) -> dict[int, WeightRule]:
+        return dict.fromkeys(range(len(chain)), BoundOptimizer(self, chain))
+
+
+class BoundOptimizer(WeightRule):
+    """A `LocalOptimizer` with the optimizer of one chain's parameters, which has all state."""
+
+    def __init__(self, rule: LocalOptimizer, chain: Chain):
+        named = {id(p): p for block in chain for p in block.parameters()}
+        spared = set() if rule.decay_biases else undecayed(chain.model)
+        parts = groups([p for p in named.values() if id(p) in spared], spared) if spared else []
+        parts = [{"params": [p for p in named.values() if id(p) not in spared]}, *parts]
+        self.rule, self.optimizer = rule, rule.factory([{**part, "lr": rule.lr} for part in parts if part["params"]])
+        if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(self.optimizer, torch.optim.LBFGS):
+            raise TypeError(
+                "the factory of LocalOptimizer makes a torch optimizer that steps along gradients, such as "
+                f"torch.optim.AdamW, given {type(self.optimizer).__name__}"
+            )
+
+    def __repr__(self) -> str:
+        return repr(self.rule)
+
+    def propose(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, State],
+        contributions: Mapping[int, Contribution],
+        rates: Mapping[int, Rates],
+    ) -> Proposal:
+        rows, optimizer = [], self.optimizer
+        for l, grads in clipped(contributions, self.rule.clip_norm).items():
+            rows += [(p, g) for p, g in zip(theta[l], grads, strict=True) if p.requires_grad]
+        held = {id(p): g for p, g in rows}
+
+        def apply(ok: Tensor | None) -> None:
+            for p in (p for group in optimizer.param_groups for p in group["params"]):
+                p.grad = held.get(id(p))
+            optimizer.step()
+
+        lr = max(group["lr"] for group in optimizer.param_groups)
+        return Proposal(can_follow({(lr, 0.0): rows}), apply)
+
+    def why_not_captured(self) -> str:
+        return f"{describe(self.rule.factory)} is an optimizer of torch, not a weight rule; take LocalAdam or LocalSGD"
+
+
+def clipped(contributions: Mapping[int, Any], clip_norm: float | None) -> Mapping[int, Any]:
+    """Return the gradients of blocks with a norm of at most clip_norm, all together."""
+    if clip_norm is None:
+        return contributions
+    norms = torch.stack([torch.linalg.vector_norm(g) for grads in contributions.values() for g in grads])
+    factor = (clip_norm / (torch.linalg.vector_norm(norms) + 1e-6)).clamp_max(1.0)
+    return {l: [g * factor for g in grads] for l, grads in contributions.items()}
+
+
+def can_follow(calls: Mapping[Any, Sequence[tuple[Tensor, ...]]]) -> Tensor:
+    """Return whether steps leave weights and squares of gradients finite: parameters and gradients by their learning
+    rate and weight decay."""
+    found = torch.ones((), dtype=torch.bool)
+    for (lr, decay), rows in calls.items():
+        params, grads = [row[0] for row in rows], [row[1] for row in rows]
+        norm = torch.stack(torch._foreach_norm(grads)).max()
+        if decay:
+            norm = norm + decay * torch.stack(torch._foreach_norm(params, torch.inf)).max()
+        factor = lr.clamp_min(1.0) if isinstance(lr, Tensor) else max(1.0, lr)
+        found = (norm * factor < LARGEST[grads[0].dtype]) & found.to(norm.device)
+    return found

@@ -12,10 +12,11 @@ from altmin.calculus.graph import Graph
 from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction
 from altmin.core.chain import Block
-from altmin.core.codes.links import LocalProblem
+from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS, EPS, adam, coefficients
 from altmin.core.weights.layer_memory import LENGTHS, Given, LayerMemory
-from altmin.core.weights.rule import WeightRule, as_matrix
+from altmin.core.weights.local import clipped
+from altmin.core.weights.rule import Change, Rates, WeightRule, as_matrix
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
@@ -114,13 +115,16 @@ class CoActivationMemory(WeightRule):
         rest = {j: moments(p) for j, p in enumerate(parameters) if j not in held}
         return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": rest}
 
-    def is_due(self, count: int) -> bool:
-        return self.layer.is_due(count)
+    kinds = 2
 
-    def steps_of(self, state: Any) -> int:
-        return int(state["steps"])
+    def kind(self, step: int) -> int:
+        """1 for an update that factorises the memories again."""
+        return int(self.layer.is_due(step))
 
-    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> dict[str, Any]:
+    def numbers(self, block: int) -> dict[str, float]:
+        return {"lr": self.lr, "weight_decay": self.weight_decay}
+
+    def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Any]:
         """Gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from the
         mini-batch."""
         grads, context, found = problem.grads(block, parameters), problem.context, {}
@@ -129,55 +133,47 @@ class CoActivationMemory(WeightRule):
             a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
             found[layer.first] = self.layer.measure(a, times / n, weights)
         trained = [p.requires_grad for p in block.parameters()]
-        return {
-            "grads": [g if t else torch.zeros_like(g) for g, t in zip(grads, trained, strict=True)], "memory": found
-        }  # fmt: skip
+        grads = [g if t else torch.zeros_like(g) for g, t in zip(grads, trained, strict=True)]
+        return {"grads": grads, "memory": found}
 
-    def update(
-        self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
-    ) -> tuple[Sequence[Tensor], Any]:
-        return self.update_all({0: parameters}, {0: state}, {0: contribution}, samples, rates)[0]
+    def update(self, parameters: Params, state: Any, contribution: Any, rates: Rates) -> Change:
+        return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
     def update_all(
         self,
         theta: Mapping[int, Params],
         states: Mapping[int, Any],
         contributions: Mapping[int, Any],
-        samples: Any,
-        rates: Mapping[str, Any],
-    ) -> dict[int, tuple[Sequence[Tensor], Any]]:
-        steps, lr = {l: state["steps"] + 1 for l, state in states.items()}, rates["lr"]
-        grads = self._clipped({l: contributions[l]["grads"] for l in states})
+        rates: Mapping[int, Rates],
+    ) -> dict[int, Change]:
+        steps = {l: states[l]["steps"] + 1 for l in contributions}
+        grads = clipped({l: each["grads"] for l, each in contributions.items()}, self.clip_norm)
         places, given = [], []
-        for l, state in states.items():
-            for i, held in state["memory"].items():
+        for l in contributions:
+            for i, held in states[l]["memory"].items():
                 own = slice(i, i + 1 + (held["M"].shape[1] > theta[l][i][0].numel()))
                 G = as_matrix(grads[l][own])
                 places.append((l, own))
-                given.append(Given(held, contributions[l]["memory"][i], G, steps[l], lr, rates["refresh"]))
-        changes: dict[int, list[Any]] = {l: list(theta[l]) for l in states}
-        after: dict[int, Any] = {l: {"steps": steps[l], "memory": {}, "adam": {}} for l in states}
+                refresh = rates[l]["kind"] == 1
+                given.append(Given(held, contributions[l]["memory"][i], G, steps[l], rates[l]["lr"], refresh))
+        changes: dict[int, list[Any]] = {l: list(theta[l]) for l in contributions}
+        after: dict[int, Any] = {l: {"steps": steps[l], "memory": {}, "adam": {}} for l in contributions}
         for (l, own), (change, held) in zip(places, self.layer.update(given), strict=True):
             changes[l][own] = parted(change, theta[l][own])
             after[l]["memory"][own.start] = held
-        for l, state in states.items():
-            c = adam_coefficients(steps[l], lr) if state["adam"] else {}
-            for j, held in state["adam"].items():
-                changes[l][j], after[l]["adam"][j] = adam(held, grads[l][j], c)
-        return {l: (self._decayed(changes[l], theta[l], lr), after[l]) for l in states}
+        for l in contributions:
+            c = adam_coefficients(steps[l], rates[l]["lr"])
+            for j, held in states[l]["adam"].items():
+                changes[l][j], m, v = adam(held["exp_avg"], held["exp_avg_sq"], grads[l][j], c)
+                after[l]["adam"][j] = {"exp_avg": m, "exp_avg_sq": v}
+        return {l: (self._decayed(changes[l], theta[l], rates[l]), after[l]) for l in contributions}
 
-    def _clipped(self, grads: dict[int, list[Tensor]]) -> dict[int, list[Tensor]]:
-        if self.clip_norm is None:
-            return grads
-        norms = torch.stack([torch.linalg.vector_norm(g) for own in grads.values() for g in own])
-        factor = (self.clip_norm / (torch.linalg.vector_norm(norms) + 1e-6)).clamp_max(1.0)
-        return {l: [g * factor for g in own] for l, own in grads.items()}
-
-    def _decayed(self, changes: list[Tensor], parameters: Params, lr: Any) -> list[Tensor]:
-        if not (isinstance(self.weight_decay, Tensor) or self.weight_decay):
+    def _decayed(self, changes: list[Tensor], parameters: Params, rates: Rates) -> list[Tensor]:
+        decay = rates["weight_decay"]
+        if not (isinstance(decay, Tensor) or decay):
             return changes
-        shrunk, times = [p.ndim > 1 or self.decay_biases for p in parameters], lr * self.weight_decay
-        return [c - times * p if d else c for c, d, p in zip(changes, shrunk, parameters, strict=True)]
+        shrinks, times = [d or self.decay_biases for d in rates["decayed"]], rates["lr"] * decay
+        return [c - times * p if d else c for c, d, p in zip(changes, shrinks, parameters, strict=True)]
 
 
 def parted(U: Tensor, parameters: Params) -> list[Tensor]:

@@ -1,62 +1,85 @@
 """The interface of weight rules: how the weights of one block follow its code, as functions without side effects."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from altmin.calculus import Params
 from altmin.common.describe import describe
+from altmin.common.state import all_finite, overwrite
 from altmin.core.chain import Block, Chain
-from altmin.core.codes.links import LocalProblem
+from altmin.core.codes.problem import Problem
 
 State = Any
 """Tensors in lists, tuples and dicts: the state of a rule for one block."""
 Contribution = Any
 """Tensors in lists, tuples and dicts: the contribution of one mini-batch to one block, as means over samples."""
+Rates = Mapping[str, Any]
+"""The numbers of an update, see `WeightRule.update`."""
+Change = tuple[Sequence[Tensor], State]
+"""The changes of a block's parameters, and the next state."""
+
+
+class Proposal(NamedTuple):
+    """An update that has not been applied. finite: whether it would leave finite numbers, a tensor without dimensions.
+    apply(ok) applies it in place: all of it, or nothing unless ok, a tensor or None."""
+
+    finite: Tensor
+    apply: Callable[[Tensor | None], None]
 
 
 class WeightRule:
-    """A rule has three functions; a trainer, an ensemble, a captured step and ranks call these and nothing else.
+    """A rule has three functions; trainers, ensembles, recorded steps and ranks call these and nothing else.
 
         init(block, parameters) -> state
         measure(block, parameters, problem) -> contribution
-        update(parameters, state, contribution, samples, rates) -> (changes, state)
+        update(parameters, state, contribution, rates) -> (changes, state)
 
     A contribution is a mean over the samples of a mini-batch, as the gradient of its loss is: those of ranks are added,
     those of parts of a mini-batch, of sites or of a whole data set are averaged, weighted by their samples. State and
     contribution are tensors in lists, tuples and dicts of the same form at every step. None of the functions changes
-    its arguments or reads a number from a tensor. Runners keep the state, add the changes to the parameters, and check
-    that both are finite.
+    its arguments or reads a number from a tensor. Runners keep, save and load the state, add the changes to the
+    parameters, and check that both are finite.
+
+    inner_steps: the number of updates on the same problem in each mini-batch. kinds: that of kinds of updates (`kind`).
     """
 
-    claimed = False
-    """Whether it is bound to a trainer."""
+    inner_steps = 1
+    kinds = 1
 
     def __repr__(self) -> str:
         """Its settings, by which runs and sites are distinguished."""
-        options = {name: value for name, value in vars(self).items() if name != "claimed"}
+        options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
     def assign(self, chain: Chain) -> dict[int, "WeightRule"]:
-        """The rule of every block, by its number: this one."""
+        """Return the rule of every block, by its number: this one."""
         return dict.fromkeys(range(len(chain)), self)
 
+    def numbers(self, block: int) -> dict[str, float]:
+        """Return the numbers of a block's updates which may differ between the members of an ensemble; "lr" is what a
+        scheduler moves. Here the attribute `lr`, if there is one."""
+        return {"lr": self.lr} if hasattr(self, "lr") else {}
+
+    def kind(self, step: int) -> int:
+        """Return the kind of the step-th update, from 1: a recorded step has a program for each. Here there is one."""
+        return 0
+
     def init(self, block: Block, parameters: Params) -> State:
-        """The state before the first mini-batch."""
+        """Return the state before the first mini-batch."""
         return ()
 
-    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> Contribution:
-        """What `update` needs of a block's problem: here the gradient of its parameters."""
+    def measure(self, block: Block, parameters: Params, problem: Problem) -> Contribution:
+        """Return what `update` needs of a block's problem: here the gradient of its parameters."""
         return problem.grads(block, parameters)
 
-    def update(
-        self, parameters: Params, state: State, contribution: Contribution, samples: Any, rates: Mapping[str, Any]
-    ) -> tuple[Sequence[Tensor], State]:
-        """The changes of the parameters and the next state. samples: the number of samples over which the contribution
-        is the mean. rates: "lr", where the rule has such an attribute, as a scheduler has it now; "refresh", whether
-        this is an update for which `is_due` is true."""
+    def update(self, parameters: Params, state: State, contribution: Contribution, rates: Rates) -> Change:
+        """Return the changes of the parameters and the next state. rates: `numbers`, with "lr" as a scheduler has it
+        now; "samples", over which the contribution is the mean; "kind", of the update; "decayed", for each parameter
+        whether it is a weight matrix."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def update_all(
@@ -64,36 +87,61 @@ class WeightRule:
         theta: Mapping[int, Params],
         states: Mapping[int, State],
         contributions: Mapping[int, Contribution],
-        samples: Any,
-        rates: Mapping[str, Any],
-    ) -> dict[int, tuple[Sequence[Tensor], State]]:
-        """`update` of several blocks, by their numbers: for a rule that does something for all of them at once."""
-        return {l: self.update(theta[l], states[l], contributions[l], samples, rates) for l in states}
+        rates: Mapping[int, Rates],
+    ) -> dict[int, Change]:
+        """Return `update` of several blocks, by their numbers: for a rule that does something for all of them at
+        once."""
+        return {l: self.update(theta[l], states[l], contributions[l], rates[l]) for l in contributions}
 
-    def is_due(self, count: int) -> bool:
-        """Whether this update, counted from 1, is to compute again what the rule keeps for several updates; here none
-        is. A captured step has a program for each of the two kinds of updates."""
-        return False
-
-    def steps_of(self, state: State) -> int:
-        """How many updates a state has seen, for a rule with `is_due`."""
-        return 0
+    def propose(
+        self,
+        theta: Mapping[int, Params],
+        states: Mapping[int, State],
+        contributions: Mapping[int, Contribution],
+        rates: Mapping[int, Rates],
+    ) -> Proposal:
+        """Return the update of several blocks; here that of `update_all`. A rule with a kernel that works in place
+        calls it in `Proposal.apply`."""
+        found = self.update_all(theta, states, contributions, rates)
+        return Proposal(finite(found), lambda ok: write(theta, states, found, ok))
 
     def why_not_captured(self) -> str:
-        """Why an update cannot be captured as a CUDA graph; empty if it can."""
+        """Return why updates cannot be recorded or be those of an ensemble; empty if they can."""
         return ""
 
 
+def finite(found: Mapping[int, Change]) -> Tensor:
+    """Return whether all changes and states are finite. Tensors of one shape are added first: fewer sums, which a
+    compiler fuses."""
+    leaves = [t for t in pytree.tree_leaves(dict(found)) if isinstance(t, Tensor)]
+    totals: dict[Any, Tensor] = {}
+    for t in leaves:
+        totals[t.shape] = totals[t.shape] + t if t.shape in totals else t
+    return all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in totals.values()]))
+
+
+def write(
+    theta: Mapping[int, Params], states: Mapping[int, State], found: Mapping[int, Change], ok: Tensor | None = None
+) -> None:
+    """Apply changes, where ok, to the parameters that are trained and to the states, whose tensors stay where they
+    are."""
+    for l, (changes, state) in found.items():
+        for q, change in zip(theta[l], changes, strict=True):
+            if q.requires_grad:
+                q.add_(change if ok is None else torch.where(ok, change, 0.0))
+        overwrite(states[l], state, ok)
+
+
 def as_matrix(p: Params) -> Tensor:
-    """All parameters side by side, a bias as one column."""
+    """Return all parameters side by side, a bias as one column."""
     return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)
 
 
-class Rates(torch.optim.Optimizer):
-    """What a learning-rate scheduler attaches to, for a rule without an optimizer of torch's."""
+class Schedulable(torch.optim.Optimizer):
+    """What a learning-rate scheduler attaches to, for rules that are not optimizers of torch."""
 
-    def __init__(self, params: Sequence[Tensor], lr: float):
-        super().__init__([{"params": list(params)}], {"lr": lr, "differentiable": False})
+    def __init__(self, groups: Sequence[dict[str, Any]]):
+        super().__init__(list(groups) or [{"params": [torch.zeros(0)], "lr": 0.0}], {"differentiable": False})
         self._opt_called = True  # schedulers check this: the trainer's steps count as its own
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

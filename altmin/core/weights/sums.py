@@ -12,7 +12,6 @@ the codes seen. A mini-batch adds its residuals r = c - W a to it, as sum_t r_t 
 subtracts V A.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -22,10 +21,10 @@ from altmin.calculus import Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
 from altmin.common.errors import Diverged, demand
 from altmin.core.chain import Block, Chain
-from altmin.core.codes.links import LocalProblem
+from altmin.core.codes.problem import Problem
 from altmin.core.step import soft_threshold
-from altmin.core.weights.local import LocalAdam, LocalOptimizer
-from altmin.core.weights.rule import WeightRule, as_matrix
+from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.rule import Rates, WeightRule, as_matrix
 
 
 class Sums:
@@ -152,7 +151,7 @@ class FittedMemory(WeightRule):
         damping: float = 30.0,
         sweeps: int | None = None,
         rate: float | None = 300.0,
-        rest: LocalOptimizer | None = None,
+        rest: WeightRule | None = None,
         steps: int | None = 1,
         l1: float = 0.0,
     ):
@@ -185,7 +184,7 @@ class FittedMemory(WeightRule):
         samples = torch.zeros((), dtype=torch.float64, device=W.device)
         return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
 
-    def measure(self, block: Block, parameters: Params, problem: LocalProblem) -> dict[str, Tensor]:
+    def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Tensor]:
         """The means over samples of a a^T and r a^T."""
         context = problem.context
         a, delta = block.core.maps[0].columns(problem.saved[0], problem.delta)
@@ -196,9 +195,10 @@ class FittedMemory(WeightRule):
         return {"A": (weighted.mT @ a) / n, "R": (-times * delta).mT @ weighted, "rows": rows / n}
 
     def update(
-        self, parameters: Params, state: Any, contribution: Any, samples: Any, rates: Mapping[str, Any]
+        self, parameters: Params, state: Any, contribution: Any, rates: Rates
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Fits the parameters to the memory plus the contribution of a mini-batch."""
+        """Fit the parameters to the memory plus the contribution of a mini-batch."""
+        samples = rates["samples"]
         A, R = (contribution[name] * samples + self.forget * state[name] for name in ("A", "R"))
         count = contribution["rows"].double() * samples + self.forget * state["samples"]
         if self.sweeps is not None:

@@ -2,168 +2,215 @@
 contributions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from altmin.calculus.numbers import all_finite
-from altmin.common.errors import Diverged, demand_unclaimed
-from altmin.common.state import load_optimizer, matched, overwrite
+from altmin.calculus.context import BucketedSum
+from altmin.common.errors import Diverged
+from altmin.common.state import all_finite, load_optimizer, matched, overwrite
 from altmin.core.chain import Chain, Theta
-from altmin.core.codes.links import LocalProblem
-from altmin.core.weights.local import LocalOptimizer
-from altmin.core.weights.rule import Rates, WeightRule
+from altmin.core.codes.problem import Problem
+from altmin.core.weights.decay import undecayed
+from altmin.core.weights.rule import Change, Proposal, Schedulable, WeightRule, finite, write
 
-SMALLER = "give inputs of a smaller size"
-
-
-class Proposal(NamedTuple):
-    """An update of one block that has not been applied: the changes of its parameters, its rule's next state, and
-    whether all of these are finite."""
-
-    changes: Sequence[Tensor]
-    state: Any
-    finite: Tensor
+SMALLER = "lower the learning rate, or give inputs of a smaller size"
 
 
 class Updates:
-    """Binds a rule to the blocks of a chain, once.
-
-    states: for every block whose rule is not an optimizer. local: the optimizer rule of the other blocks, None
-    if there are none.
-    """
+    """Binds rules to the blocks of a chain. states: by block. count: the number of updates so far. optimizer: what a
+    learning-rate scheduler attaches to."""
 
     def __init__(self, rule: WeightRule, chain: Chain, theta: Theta):
-        demand_unclaimed(rule, "weight rule")
-        self.rule: Any = rule
         self.chain, self.theta = chain, theta
         self.rules = rule.assign(chain)
-        locals_ = {id(each): each for each in self.rules.values() if isinstance(each, LocalOptimizer)}
-        if len(locals_) > 1:
-            raise ValueError(f"{type(rule).__name__} assigns two optimizers to the blocks of a chain; one serves all")
-        self.local: LocalOptimizer | None = next(iter(locals_.values()), None)
-        if self.local is not None:
-            self.local.attach(chain, [l for l, each in self.rules.items() if each is self.local])
-        fitted = [l for l in self.rules if not self._is_local(l)]
-        if any(id(p) in chain.tied for l in fitted for p in theta[l]):
-            chain.demand_untied(type(rule).__name__)
-        self.states = {l: self.rules[l].init(chain.blocks[l], theta[l]) for l in fitted}
+        self.owned = self._owned()
+        spared = undecayed(chain.model)
+        self.decayed = {l: [id(p) not in spared for p in self.own(l, theta[l])] for l in self.rules}
+        self.states = {l: rule.init(chain.blocks[l], self.own(l, theta[l])) for l, rule in self.rules.items()}
+        self.count = self.samples = 0
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
-        self.samples = 0
-        self.count = 0
-        """Of updates so far, for rules that keep something for several of them."""
-        self.prepared: dict[int, Proposal] | None = None
-        own = [p for l in self.states for p in theta[l] if p.requires_grad]
-        self.rates_of = Rates(own, rule.lr) if own and hasattr(rule, "lr") and not locals_ else None
-        rule.claimed = True
+        self.prepared: list[Proposal] | None = None
+        own = [getattr(each, "optimizer", None) for each in self.rules.values()]
+        self.optimizer: Any = next((each for each in own if each is not None), None) or self._schedulable()
 
-    def _is_local(self, l: int) -> bool:
-        return self.rules[l] is self.local
+    def _owned(self) -> dict[int, list[int]]:
+        """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
+        tied, seen, owned = self.chain.tied, set[int](), {}
+        for l, rule in self.rules.items() if tied else ():
+            if type(rule).measure is not WeightRule.measure and any(id(p) in tied for p in self.theta[l]):
+                self.chain.demand_untied(type(rule).__name__)
+            own = [i for i, p in enumerate(self.theta[l]) if id(p) not in seen]
+            if len(own) < len(self.theta[l]):
+                owned[l] = own
+            seen |= {id(p) for p in self.theta[l]}
+        return owned
+
+    def own(self, l: int, parts: Sequence[Any]) -> Sequence[Any]:
+        """Return those of a block's parameters, or of what belongs to them, that no earlier block has."""
+        return [parts[i] for i in self.owned[l]] if l in self.owned else parts
+
+    def _schedulable(self) -> Schedulable:
+        groups: dict[Any, dict[str, Any]] = {}
+        for l, rule in self.rules.items():
+            lr = rule.numbers(l).get("lr")
+            params = [p for p in self.own(l, self.theta[l]) if p.requires_grad]
+            if lr is not None and params:
+                group = groups.setdefault((id(rule), lr), {"params": [], "lr": lr, "blocks": []})
+                group["params"] += params
+                group["blocks"].append(l)
+        return Schedulable(list(groups.values()))
+
+    def numbers(self) -> dict[int, dict[str, Any]]:
+        """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
+        found = {l: rule.numbers(l) for l, rule in self.rules.items()}
+        for group in self.optimizer.param_groups:
+            for l in group.get("blocks", ()):
+                found[l]["lr"] = group["lr"]
+        return found
+
+    def rates(self, numbers: Mapping[int, Any], samples: Any, kind: int) -> dict[int, dict[str, Any]]:
+        """Return what `WeightRule.update` gets for every block."""
+        more = {"samples": samples, "kind": kind}
+        return {l: {**each, **more, "decayed": self.decayed[l]} for l, each in numbers.items()}
 
     @property
-    def optimizer(self) -> Any:
-        """What a scheduler attaches to: the optimizer, or the rates of a rule without one."""
-        return self.rates_of if self.local is None else self.local.optimizer
+    def kinds(self) -> int:
+        """The number of kinds of updates, see `WeightRule.kind`."""
+        return max(rule.kinds for rule in self.rules.values())
 
-    @property
-    def rates(self) -> dict[str, Any]:
-        """The rates that `update` gets for rules without an optimizer; next to an optimizer a rule's own `lr` is
-        unchanged."""
-        if self.rates_of is not None:
-            return {"lr": self.rates_of.param_groups[0]["lr"]}
-        return {"lr": self.rule.lr} if self.states and hasattr(self.rule, "lr") else {}
-
-    def is_due(self, count: int) -> bool:
-        """Whether this update, counted from 1, is to compute again what rules keep for several of them."""
-        return any(self.rules[l].is_due(count) for l in self.states)
-
-    @property
-    def refresh(self) -> bool:
-        """Whether the next update is to do that."""
-        return self.is_due(self.count + 1)
-
-    @property
-    def refreshes(self) -> bool:
-        """Whether some updates do that and others do not."""
-        return any(type(self.rules[l]).is_due is not WeightRule.is_due for l in self.states)
-
-    def recount(self) -> None:
-        """Reads from the states how many updates there were."""
-        self.count = max((self.rules[l].steps_of(state) for l, state in self.states.items()), default=0)
-
-    def measure(self, l: int, p: Sequence[Tensor], problem: LocalProblem) -> Any:
-        """The contribution of block l with parameters p; None for a frozen block without an optimizer, whose state
-        stays as it is. If the optimizer takes inner steps, it is the problem itself."""
-        rule = self.rules[l]
-        if rule is not self.local and not self.is_trained(l):
-            return None
-        return rule.measure(self.chain.blocks[l], p, problem)
-
-    def is_trained(self, l: int) -> bool:
-        """Whether a parameter of block l requires a gradient."""
-        return any(p.requires_grad for p in self.theta[l])
+    def kind(self, step: int) -> int:
+        """Return the kind of the step-th update, from 1."""
+        return max(rule.kind(step) for rule in self.rules.values())
 
     @property
     def inner_steps(self) -> int:
-        """Steps of the optimizer on each block's problem."""
-        return 1 if self.local is None else self.local.steps
+        """The number of updates on the same problem in each mini-batch."""
+        return max(rule.inner_steps for rule in self.rules.values())
 
-    def propose(
-        self,
-        theta: Theta,
-        states: Mapping[int, Any],
-        contributions: Mapping[int, Any],
-        samples: Any,
-        rates: Mapping[str, Any],
-        refresh: bool,
-    ) -> dict[int, Proposal]:
-        """The updates of the blocks without an optimizer; changes nothing."""
-        found, given = {}, {**rates, "refresh": refresh}
-        moving = [l for l in states if contributions.get(l) is not None]
-        for rule in {id(self.rules[l]): self.rules[l] for l in moving}.values():
-            mine = [l for l in moving if self.rules[l] is rule]
-            p, held, new = ({l: each[l] for l in mine} for each in (theta, states, contributions))
-            for l, (changes, state) in rule.update_all(p, held, new, samples, given).items():
-                leaves = [t for t in pytree.tree_leaves((changes, state)) if isinstance(t, Tensor)]
-                found[l] = Proposal(changes, state, _all_finite(leaves))
+    def is_trained(self, l: int) -> bool:
+        """Return whether a parameter of block l requires a gradient."""
+        return any(p.requires_grad for p in self.theta[l])
+
+    def measure(self, l: int, p: Sequence[Tensor], problem: Problem) -> Any:
+        """Return the contribution of block l with parameters p, with zeros as the gradients of frozen ones; None for a
+        frozen block. If the rule takes several steps it is the problem itself."""
+        trained = [q.requires_grad for q in self.theta[l]]
+        if not any(trained):
+            return None
+        if self.rules[l].inner_steps > 1:
+            return problem
+        found = self.rules[l].measure(self.chain.blocks[l], p, problem)
+        if not all(trained) and isinstance(found, list | tuple) and len(found) == len(trained):
+            return [g if t else torch.zeros_like(g) for g, t in zip(found, trained, strict=True)]
         return found
 
-    def update(self, contributions: Sequence[Any], samples: Any) -> None:
-        """The step of one mini-batch, given the contribution of every block. `Diverged`, and nothing changes, if
-        weights or state would not be finite."""
-        mine = dict(enumerate(contributions))
-        proposals = self._proposed(mine, samples) if self.states else {}
-        if self.local is not None:
-            self.local.update(mine if len(self.local.blocks) == len(mine) else {l: mine[l] for l in self.local.blocks})
-        if proposals:
-            self.write(proposals)
-        self.count += 1
+    def untied(self, contributions: Mapping[int, Any]) -> dict[int, Any]:
+        """Return contributions without None, in which the gradient of a parameter of several blocks is the sum of
+        theirs, in the first block that has it."""
+        found = {l: each for l, each in contributions.items() if each is not None}
+        if not self.owned:
+            return found
+        totals: dict[int, Tensor] = {}
+        for l, grads in found.items():
+            for p, g in zip(self.theta[l], grads, strict=True):
+                totals[id(p)] = totals[id(p)] + g if id(p) in totals else g
+        return {l: [totals[id(p)] for p in self.own(l, self.theta[l])] for l in found}
 
-    def _proposed(self, contributions: Mapping[int, Any], samples: Any) -> dict[int, Proposal]:
-        proposals = self.propose(self.theta, self.states, contributions, samples, self.rates, self.refresh)
-        for l, each in proposals.items():
-            if not bool(each.finite):
-                raise Diverged(f"the update of block {l} ({self.chain.blocks[l]})", SMALLER)
+    def changes(
+        self, theta: Theta, states: Mapping[int, Any], contributions: Mapping[int, Any], rates: Mapping[int, Any]
+    ) -> dict[int, Change]:
+        """Return the changes of the blocks' own parameters, and the next states, as functions of tensors."""
+        problems = {l: each for l, each in contributions.items() if isinstance(each, Problem)}
+        found = self._after_steps(theta, states, problems, rates) if problems else {}
+        others = self.untied({l: each for l, each in contributions.items() if l not in problems})
+        for rule, blocks in self._by_rule(others):
+            own = {l: self.own(l, theta[l]) for l in blocks}
+            found |= rule.update_all(own, states, {l: others[l] for l in blocks}, rates)
+        return found
+
+    def _after_steps(
+        self, theta: Theta, states: Mapping[int, Any], problems: Mapping[int, Problem], rates: Mapping[int, Any]
+    ) -> dict[int, Change]:
+        """Return what several updates on the same problems change."""
+        new, after, present = dict(enumerate(theta)), dict(states), dict(problems)
+        for step in range(max(self.rules[l].inner_steps for l in problems)):
+            if step:
+                chain = self.chain.blocks
+                present = {l: each.after(chain[l], theta[l], new[l]) for l, each in problems.items()}
+            grads = self._summed(present, new)
+            whole = self.untied(grads)
+            for rule, blocks in self._by_rule(whole):
+                own = {l: self.own(l, new[l]) for l in blocks}
+                for l, (changes, state) in rule.update_all(own, after, {l: whole[l] for l in blocks}, rates).items():
+                    moved = {id(p): c for p, c in zip(self.own(l, self.theta[l]), changes, strict=True)}
+                    new[l] = [q + moved.get(id(p), 0.0) for p, q in zip(self.theta[l], new[l], strict=True)]
+                    after[l] = state
+        return {
+            l: ([b - a for a, b in zip(self.own(l, theta[l]), self.own(l, new[l]), strict=True)], after[l])
+            for l in problems
+        }
+
+    def _summed(self, problems: Mapping[int, Problem], theta: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the contributions of problems, over all ranks."""
+        total = BucketedSum(next(iter(problems.values())).context)
+        each = {l: self.rules[l].measure(self.chain.blocks[l], theta[l], problem) for l, problem in problems.items()}
+        grads = {l: total.add(found) for l, found in each.items()}
+        total.finish()
+        return grads
+
+    def _by_rule(self, blocks: Mapping[int, Any]) -> list[tuple[WeightRule, list[int]]]:
+        """Return the rules of some blocks, each with its own."""
+        rules = {id(self.rules[l]): self.rules[l] for l in blocks}
+        return [(rule, [l for l in blocks if self.rules[l] is rule]) for rule in rules.values()]
+
+    def propose(
+        self, contributions: Mapping[int, Any], samples: Any, numbers: Mapping[int, Any] | None = None
+    ) -> list[Proposal]:
+        """Return the next update, as proposals of all rules. numbers: of the blocks' rules, None for the present
+        ones."""
+        rates = self.rates(self.numbers() if numbers is None else numbers, samples, self.kind(self.count + 1))
+        if any(isinstance(each, Problem) for each in contributions.values()):
+            mine = {l: each for l, each in contributions.items() if each is not None}
+            changes = self.changes(self.theta, self.states, mine, rates)
+            return [Proposal(finite(changes), lambda ok: self.write(changes, ok))]
+        found = self.untied(contributions)
+        return [
+            rule.propose(
+                {l: self.own(l, self.theta[l]) for l in blocks}, self.states, {l: found[l] for l in blocks}, rates
+            )
+            for rule, blocks in self._by_rule(found)
+        ]
+
+    def write(self, changes: Mapping[int, Change], ok: Tensor | None = None) -> None:
+        """Apply what `changes` has returned, where ok."""
+        write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)
+
+    def update(self, contributions: Sequence[Any], samples: Any) -> None:
+        """Take the step of one mini-batch, given the contribution of every block. `Diverged`, and nothing changes, if
+        weights or state would not be finite."""
+        self._apply(self._checked(dict(enumerate(contributions)), samples))
+
+    def _checked(self, contributions: Mapping[int, Any], samples: Any) -> list[Proposal]:
+        proposals = self.propose(contributions, samples)
+        if not all(bool(each.finite) for each in proposals):
+            raise Diverged("the weights' next value", SMALLER)
         return proposals
 
-    def write(self, proposals: Mapping[int, Proposal], ok: Tensor | None = None) -> None:
-        """Applies updates where ok. Tensors of the state are written in place."""
-        for l, (changes, state, _) in proposals.items():
-            for q, change in zip(self.theta[l], changes, strict=True):
-                if q.requires_grad:
-                    q.add_(change if ok is None else torch.where(ok, change, 0.0))
-            overwrite(self.states[l], state, ok)
+    def _apply(self, proposals: Sequence[Proposal]) -> None:
+        for each in proposals:
+            each.apply(None)
+        self.count += 1
 
     def gather(self, contributions: Sequence[Any], samples: int) -> None:
-        """Adds a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if
-        it is not finite. None for blocks that are not gathered here."""
+        """Add a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if it
+        is not finite. None for blocks that are not gathered here."""
         mine = {l: each for l, each in enumerate(contributions) if each is not None}
-        problems = {l: each for l, each in mine.items() if isinstance(each, LocalProblem)}
-        if problems and self.local is not None:
-            mine |= self.local.summed(problems)
+        problems = {l: each for l, each in mine.items() if isinstance(each, Problem)}
+        mine |= self._summed(problems, dict(enumerate(self.theta))) if problems else {}
         for l, each in mine.items():
             if not all(bool(all_finite(t)) for t in pytree.tree_leaves(each)):
                 raise Diverged(f"the contribution of block {l}", SMALLER)
@@ -174,44 +221,38 @@ class Updates:
         self.samples += samples
 
     def prepare(self) -> None:
-        """Computes the step from the gathered contributions, which are then dropped; `apply` takes it. No weight
+        """Compute the step from the gathered contributions, which are then dropped; `apply` takes it. No weight
         changes. `Diverged` if it would not be finite."""
         gathered, samples = self.gathered, self.samples
         self.forget()
         means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
-        proposals = self._proposed(means, samples)
-        if self.local is not None:
-            self.local.set_gradients({l: means[l] for l in self.local.blocks if l in means})
-        self.prepared = proposals
+        self.prepared = self._checked(means, samples)
 
     def apply(self) -> None:
-        """The step from all contributions gathered since the last one. RuntimeError if there are none."""
+        """Take the step from all contributions gathered since the last one. RuntimeError if there are none."""
         if self.gathered:
             self.prepare()
         if self.prepared is None:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
-        proposals, self.prepared = self.prepared, None
-        if self.local is not None:
-            self.local.follow_gradients()
-        self.write(proposals)
-        self.count += 1
+        prepared, self.prepared = self.prepared, None
+        self._apply(prepared)
 
     def forget(self) -> None:
-        """Drops what is gathered or prepared."""
+        """Drop what is gathered or prepared."""
         self.gathered, self.samples, self.prepared = {}, 0, None
 
     def why_not_captured(self) -> str:
-        """Why an update cannot be captured as a CUDA graph; empty if it can."""
-        rules = {id(rule): rule for rule in self.rules.values()}
-        return next((said for rule in rules.values() if (said := rule.why_not_captured())), "")
+        """Return why an update cannot be recorded; empty if it can."""
+        return next((said for rule in self.rules.values() if (said := rule.why_not_captured())), "")
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all states."""
+        """Return copies of all states."""
         return {
             "states": _copied(self.states),
             "gathered": _copied(self.gathered),
             "samples": self.samples,
-            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "count": self.count,
+            "optimizer": self.optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -219,20 +260,10 @@ class Updates:
         if set(state) != set(self.state_dict()) or not set(state["gathered"]) <= set(self.rules):
             raise ValueError(f"this is no state of the weights of {len(self.rules)} blocks: {state!r:.60}")
         states = matched(state["states"], self.states, "states of weights")
-        if self.optimizer is not None:
-            load_optimizer(self.optimizer, state["optimizer"], "the optimizer of weights")
+        load_optimizer(self.optimizer, state["optimizer"], "the optimizer of weights")
         overwrite(self.states, states)
-        self.recount()
         self.forget()
-        self.gathered, self.samples = _copied(state["gathered"]), state["samples"]
-
-
-def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
-    """Whether all entries are finite. Tensors of one shape are added first: fewer sums, which a compiler fuses."""
-    totals: dict[Any, Tensor] = {}
-    for t in tensors:
-        totals[t.shape] = totals[t.shape] + t if t.shape in totals else t
-    return all_finite(torch.stack([t.sum().to(tensors[0].dtype) for t in totals.values()]))
+        self.gathered, self.samples, self.count = _copied(state["gathered"]), state["samples"], state["count"]
 
 
 def _copied(tree: Any) -> Any:

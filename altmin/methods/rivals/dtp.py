@@ -73,12 +73,12 @@ class Encoded(NamedTuple):
 
 
 def affine(linear: nn.Linear, x: Tensor, context: Context) -> Tensor:
-    return products.linear(x, products.operand(linear.weight, context.bf16), linear.bias)
+    return products.linear(x, linear.weight, linear.bias)
 
 
 def affine_gradient(linear: nn.Linear, x: Tensor, v: Tensor, context: Context) -> list[Tensor]:
     """The gradient of <v, W x + b> for each parameter of the layer."""
-    return [products.matmul(v.mT, products.operand(x, context.bf16)), v.sum(0)][: 1 if linear.bias is None else 2]
+    return [products.matmul(v.mT, x), v.sum(0)][: 1 if linear.bias is None else 2]
 
 
 def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor, context: Context = LOCAL) -> Encoded:
@@ -181,7 +181,7 @@ class DifferenceTargetPropagation(OptimizerMethod):
         output, hidden = self.layers[-1], range(self.lowest, len(self.units))
         gradients = []
         if hidden:
-            pulled = products.matmul(delta, products.operand(output.linear.weight, context.bf16))
+            pulled = products.matmul(delta, output.linear.weight)
             top = at.states[-1] - pulled.mul_(self.eta * samples)
             inverses = [partial(g, context=context) for g in self.inverses]
             wanted = targets(at.states[self.lowest :], inverses, top)

@@ -20,13 +20,14 @@ in the method of multipliers, and codes by inference_rate over rho, so that a ra
 changes.
 
 Codes are kept as offsets u_l, how far z_l is below its value in the forward pass, and r_l = u_l - q_l with the block's
-difference q_l = f_l(z) - f_l(z - u_{l-1}), at the z of the forward pass, formed without cancellation. In a deep net the
-errors of the first blocks are smaller than a rounding of the codes, and would be lost. Equal blocks in a row are
+difference q_l = f_l(z) - f_l(z - u_{l-1}), at the z of the forward pass, which is J u_{l-1} where it is smaller than
+their rounding: in a deep net the errors of the first blocks are, and would be lost. Equal blocks in a row are
 vectorised: one batched product does for all of them.
 """
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,9 +44,8 @@ from altmin.core.losses import Loss, LossFunction, adapt
 from altmin.core.reweighted import of_batch
 from altmin.core.step import encode, statistics
 from altmin.core.trainer import check, check_model
-from altmin.core.weights.local import LocalAdam
 from altmin.layers import StraightThrough, no_derivative
-from altmin.methods.base import LossOnly, OptimizerMethod, demand_finite, without_model
+from altmin.methods.base import LossOnly, OptimizerMethod, demand_finite, demand_step, without_model
 from altmin.methods.protocol import register
 
 ALIKE = (ReLU, Elementwise, Linear, ResidualLayer)
@@ -61,10 +61,11 @@ class BlockGroup:
     def __init__(self, chain: Chain, theta: Theta, values: list[Tensor], states: list[State], first: int, last: int):
         self.block, self.blocks, self.several = chain.blocks[first], range(first, last + 1), last > first
         self.p, self.state, self.u = theta[first], states[first], torch.zeros_like(values[first + 1])
+        self.inputs = values[first]
         if self.several:
             self.p = [torch.stack(each) for each in zip(*theta[first : last + 1], strict=True)]
-            inputs = torch.stack(values[first : last + 1])
-            self.state, self.u = vmap(self.block.forward)(self.p, inputs)[1], torch.zeros_like(inputs)
+            self.inputs = torch.stack(values[first : last + 1])
+            self.state, self.u = vmap(self.block.forward)(self.p, self.inputs)[1], torch.zeros_like(self.inputs)
         self.multipliers = torch.zeros_like(self.u)
 
     def errors(self, below: Tensor | None) -> tuple[Tensor, State]:
@@ -73,7 +74,7 @@ class BlockGroup:
         if below is None:
             return self.u, self.state
         inputs = torch.cat([below.unsqueeze(0), self.u[:-1]]) if self.several else below
-        q, state = self._each(self._quotient)(self.p, self.state, inputs)
+        q, state = self._each(partial(difference, self.block))(self.p, self.state, self.inputs, inputs)
         return self.u - q, state
 
     def move(self, state: State, delta: Tensor, above: Tensor, rate: float) -> Tensor:
@@ -92,11 +93,17 @@ class BlockGroup:
         found = self._each(self.block.core.grads)(self.p, state.core, delta)
         return [[each[i] for each in found] for i in range(len(self.blocks))] if self.several else [found]
 
-    def _quotient(self, p: Params, state: State, u: Tensor) -> tuple[Tensor, State]:
-        return self.block.quotient(p, state, u, u.new_ones(()), None)
-
     def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return vmap(function) if self.several else function
+
+
+def difference(block: Block, p: Params, state: State, z: Tensor, u: Tensor) -> tuple[Tensor, State]:
+    """Return f(z) - f(z - u), and the block's state at z - u. Where the outputs differ by less than their rounding it
+    is J u."""
+    y, (there, moved) = block.replay(p, state, z)[0], block.replay(p, state, z - u)
+    change = y - there
+    clear = change.square().sum() > torch.finfo(y.dtype).eps * y.square().sum()
+    return torch.where(clear, change, block.jvp(p, state, u)), moved
 
 
 class Inference:
@@ -117,8 +124,6 @@ class Inference:
         dual: float = 0,
         context: Context = LOCAL,
     ):
-        if context.bf16:
-            theta = [block.operands(p) for block, p in zip(chain.blocks, theta, strict=True)]
         self.values, self.states = encode(chain.blocks, theta, x, context)
         self.block, self.p, self.output = chain.blocks[-1], theta[-1], self.values[-1]
         self.delta_at, self.targets = loss.delta, loss.prepare(self.output, y, context)
@@ -148,7 +153,7 @@ class Inference:
             below = group.u[-1] if group.several else group.u
         output, state = self.output, self.states[-1]
         if below is not None:
-            q, state = self.block.quotient(self.p, state, below, below.new_ones(()), None)
+            q, state = difference(self.block, self.p, state, self.values[-2], below)
             output = output - q
         deltas.append(self.delta_at(output, self.targets) * self.unit)
         return errors, deltas, [*states, state]
@@ -206,9 +211,8 @@ class PredictiveCoding(OptimizerMethod):
             raise ValueError("all parameters are frozen: there is nothing to train")
         self.loss = adapt(nn.CrossEntropyLoss() if options["loss"] is None else options["loss"])
         self.theta = self.chain.parameters()
-        self.weights = LocalAdam(options["lr"], weight_decay=options["weight_decay"])
-        self.weights.attach(self.chain, range(len(self.chain)))
-        super().__init__(model, options, self.weights.optimizer)
+        numbers = {"lr": options["lr"], "weight_decay": options["weight_decay"]}
+        super().__init__(model, options, torch.optim.Adam(model.parameters(), **numbers, fused=True))
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
@@ -224,7 +228,12 @@ class PredictiveCoding(OptimizerMethod):
         self.loss.check(inference.output, y)
         if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
             raise Diverged("the energy or its gradient", "lower inference_rate or lr")
-        self.weights.step(dict(enumerate(grads)))
+        for p, g in (
+            (p, g) for own, each in zip(self.theta, grads, strict=True) for p, g in zip(own, each, strict=True)
+        ):
+            p.grad = g if p.requires_grad else None
+        demand_step(inference.loss, self.optimizer)
+        self.optimizer.step()
         for m, kept in statistics(self.chain.blocks, inference.states):
             m.commit(kept)
         return LossOnly(inference.loss)

@@ -35,7 +35,7 @@ ACTIVATIONS = [kind for kind, form in CLOSED_FORMS.items() if issubclass(form, (
 OPTIMIZERS = ("adam", "sgd")
 
 
-def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: bool = False) -> tuple[Tensor, Tensor]:
+def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
     """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
     a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
@@ -43,13 +43,13 @@ def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float, bf16: 
     """
     gram = a @ a.mT  # never rounded to shorter numbers: it could lose its positive eigenvalues
     v = torch.cholesky_solve(delta, _factor(gram.add_(1) if bias else gram, tau_theta))
-    return products.matmul(v.mT, products.operand(a, bf16)), v.sum(0)
+    return products.matmul(v.mT, a), v.sum(0)
 
 
-def normal(a: Tensor, delta: Tensor, bias: bool, bf16: bool = False) -> tuple[Tensor, Tensor]:
+def normal(a: Tensor, delta: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
     """A^T A and A^T delta: of samples in parts, the sums over the parts."""
     A = F.pad(a, (0, int(bias)), value=1.0)
-    return A.mT @ A, products.matmul(A.mT, products.operand(delta, bf16))
+    return A.mT @ A, products.matmul(A.mT, delta)
 
 
 def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ class ProxProp(OptimizerMethod):
         """The loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
         inputs, saved, z = [x.flatten(1)], [], x
         for l, layer in enumerate(self.layers):
-            z = products.linear(inputs[-1], products.operand(layer.linear.weight, context.bf16), layer.linear.bias)
+            z = products.linear(inputs[-1], layer.linear.weight, layer.linear.bias)
             if l < len(self.activations):
                 a, kept = self.activations[l].forward((), z)
                 inputs.append(a)
@@ -117,7 +117,7 @@ class ProxProp(OptimizerMethod):
         deltas = {len(self.layers) - 1: delta}
         lowest = next((l for l, layer in enumerate(self.layers) if layer.trained), len(self.layers))
         for l in reversed(range(lowest, len(self.activations))):
-            above = products.matmul(deltas[l + 1], products.operand(self.layers[l + 1].linear.weight, context.bf16))
+            above = products.matmul(deltas[l + 1], self.layers[l + 1].linear.weight)
             deltas[l] = self.activations[l].vjp((), saved[l], above)
         return loss, inputs, deltas
 
@@ -130,19 +130,19 @@ class ProxProp(OptimizerMethod):
         A^T A and A^T delta of samples that are spread over ranks are summed over them, in one message, and solved on
         each; they have the size of the inputs of a layer. In one process the smaller of A^T A and A A^T is factorised.
         """
-        bf16, tau_theta, ready = context.bf16, self.options["tau_theta"], {len(self.layers) - 1}
+        tau_theta, ready = self.options["tau_theta"], {len(self.layers) - 1}
         found: dict[int, tuple[Tensor, Tensor]] = {}
         for l, delta in deltas.items():
             a, bias = inputs[l], self._biased(l)
             if not self.layers[l].trained:
                 continue
             if l in ready:
-                found[l] = products.matmul(delta.mT, products.operand(a, bf16)), delta.sum(0)
+                found[l] = products.matmul(delta.mT, a), delta.sum(0)
             elif context.shard is None and len(a) <= a.shape[1] + bias:
-                found[l] = among_samples(a, delta, bias, tau_theta, bf16)
+                found[l] = among_samples(a, delta, bias, tau_theta)
                 ready.add(l)
             else:
-                found[l] = normal(a, delta, bias, bf16)
+                found[l] = normal(a, delta, bias)
         return {
             l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta)
             for l, (a, b) in sum_tree(found, context).items()

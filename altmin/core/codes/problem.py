@@ -1,0 +1,174 @@
+"""A block at a mini-batch, what lies above it, and the problem that is left for its weights once codes have moved.
+
+The letters are those of `codes/gradient.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from altmin.calculus import Params, Saved
+from altmin.calculus.context import Context
+from altmin.core.chain import Block, State
+from altmin.core.losses import Evaluation, Loss
+
+SMALLEST = 1e-15
+"""A code that has moved by a smaller factor counts as one that has not moved."""
+
+
+class Encoded(NamedTuple):
+    """A block at the input with which it was encoded.
+
+    p: its parameters. saved: what its modules have saved. is_code: whether the input is a code, which may move; that of
+    a chain's first block is not. solver_state: what the code solver keeps between mini-batches, if it has an `init`.
+    """
+
+    block: Block
+    p: Params
+    input: Tensor
+    saved: State
+    is_code: bool = True
+    solver_state: Any = None
+
+    def vjp(self, v: Tensor) -> Tensor:
+        """Return J^T v."""
+        return self.block.vjp(self.p, self.saved, v)
+
+    def jvp(self, u: Tensor) -> Tensor:
+        """Return J u."""
+        return self.block.jvp(self.p, self.saved, u)
+
+    def replay(self, c: Tensor) -> tuple[Tensor, State]:
+        """Return the output at another code, and what the modules save there."""
+        return self.block.replay(self.p, self.saved, c)
+
+
+class OutputLoss:
+    """The mean loss above the last block. ValueError if the targets do not fit the output.
+
+    value, delta, hessian: at the encoded output. samples: the factor of the mean in f. price: kappa = 2 mu / samples.
+    """
+
+    def __init__(self, loss: Loss, output: Tensor, y: Tensor, mu: Any, context: Context):
+        if output.ndim == 0 or len(output) == 0:
+            raise ValueError(
+                f"the model gives an output of shape {tuple(output.shape)}, one for each sample is expected"
+            )
+        self.loss, self.output = loss, output
+        self.y = loss.prepare(output, y, context)
+        self.value, self.delta, self.hessian = loss.at(output, self.y)
+        self.samples = loss.samples(output)
+        self.price = 2 * mu / self.samples
+
+    def at(self, output: Tensor) -> Evaluation:
+        """Return the loss at another output."""
+        return self.loss.at(output, self.y)
+
+    def curved(self, q: Tensor, Hq: Tensor, share: Any) -> Tensor:
+        """Return H q as it bounds a length. Where the loss is linear that would be no bound: there it is (1 - share)
+        times that of half the mean squared error, q / samples, so that moves vanish with the share and a share of 1 is
+        free."""
+        if self.loss.curves:
+            return Hq
+        return torch.where((Hq == 0) & (self.delta != 0), (1 - share) / self.samples * q, Hq)
+
+    def rises(self, value: Any, before: Any, price: Any) -> Any:
+        """Return whether a value of the loss and the price of a move exceed the encoded value, `before`, by more than
+        rounding, which NaN does too."""
+        eps = torch.finfo(self.output.dtype).eps
+        return (value + price <= before + eps * (16 * abs(before) + self.loss.rounding)) ^ True
+
+
+class Target(NamedTuple):
+    """What lies above a block: its output is to move by -scale * delta.
+
+    scale: the product of the lengths of all codes above, a number as `Context.numbers` has it. loss: the loss, where it
+    lies directly above; its scale is 1.
+    """
+
+    delta: Tensor
+    scale: Any
+    loss: OutputLoss | None = None
+
+
+class Problem(NamedTuple):
+    """The problem of one block's weights once the codes are set.
+
+    saved: what the modules of its core have saved. delta: the residual r at its output, from which
+    `core.grads(p, saved, delta)` is the gradient of its parameters. upstream: the gradient that reached the output,
+    before the code below moved. scale: c - W a is -scale * delta in a hidden block. at: of the output block, the loss's
+    gradient as a function of a change of its output.
+    """
+
+    saved: list[Saved]
+    delta: Tensor
+    upstream: Tensor
+    scale: Any
+    context: Context
+    at: Callable[[Tensor], Tensor] | None = None
+
+    def grads(self, block: Block, p: Params) -> Params:
+        """Return the gradient of the block's parameters p, with samples weighted."""
+        return block.core.grads(p, self.saved, self.context.weighted(self.delta))
+
+    def after(self, block: Block, old: Params, new: Params) -> "Problem":
+        """Return the problem, which was measured with the old parameters, for new ones."""
+        change, saved = block.core.change(old, new, self.saved)
+        if self.at is not None:
+            return self._replace(saved=saved, delta=self.at(change))
+        # of a code that has not moved only delta is known
+        scale = torch.as_tensor(self.scale)
+        pull = torch.where(scale > SMALLEST, 1 / scale.clamp_min(SMALLEST), 0.0).to(change)
+        return self._replace(saved=saved, delta=self.delta + pull * change)
+
+
+class Moved(NamedTuple):
+    """Blocks that follow each other, once their codes have moved; from the first block to the last.
+
+    problems: of every block. costs: |c - W a|^2 of every block, the mean loss for the output block. squares: how far
+    every block's code has moved from the value that the block gives it, squared; 0 for the output block, which has no
+    code. Both are lists of numbers (`Context.numbers`). below: the target of the block below the first one, None if
+    that is the chain's first. solver_states: the next state of every block, if the solver has any.
+    """
+
+    problems: list[Problem]
+    costs: list[Any]
+    squares: list[Any]
+    below: Target | None = None
+    solver_states: Sequence[Any] = ()
+
+
+def joined(parts: Sequence[Moved]) -> Moved:
+    """Return groups of blocks, from the top down, as one."""
+    up = parts[::-1]
+    names = ("problems", "costs", "squares", "solver_states")
+    lists = {name: [each for part in up for each in getattr(part, name)] for name in names}
+    return Moved(**lists, below=parts[-1].below)
+
+
+def unmoved(encoded: Encoded, target: Target, context: Context) -> Moved:
+    """Return one block whose input stays as it is, such as the chain's first."""
+    if target.loss is not None:
+        return output_moved(encoded.saved.core, target.loss.output, target, context)
+    return hidden_moved(encoded.saved.core, target.delta, target, context)
+
+
+def output_moved(
+    saved: list[Saved], output: Tensor, target: Target, context: Context, at: Evaluation | None = None
+) -> Moved:
+    """Return the output block with this output. at: the loss there, if it is known."""
+    top = target.loss
+    assert top is not None
+    value, delta, _ = at or top.at(output)
+    problem = Problem(saved, delta, target.delta, target.scale, context, lambda change: top.at(output + change).delta)
+    (value,) = context.numbers(value.view(1))
+    return Moved([problem], [value], [0 * value])
+
+
+def hidden_moved(saved: list[Saved], r: Tensor, target: Target, context: Context) -> Moved:
+    """Return a hidden block with the residual r."""
+    scale, delta = target.scale, target.delta
+    cost, square = (scale * scale * t for t in context.numbers(context.inners([(r, r), (delta, delta)])))
+    return Moved([Problem(saved, r, delta, scale, context)], [cost], [square])

@@ -1,0 +1,23 @@
+"""What steps have in common that `torch.func`, torch.compile or a CUDA graph transforms: no number is read."""
+
+from typing import Any
+
+from torch import Tensor
+
+from altmin.calculus.context import Context
+
+
+class FunctionalContext(Context):
+    """The context of a step in one process whose numbers stay tensors."""
+
+    def numbers(self, vector: Tensor) -> list[Any]:
+        return list(vector.unbind())
+
+
+class CompiledContext(FunctionalContext):
+    """That of a step which is compiled as a whole. A compiled function sums each row where u and v are made, and then
+    all rows of all pairs in one kernel; sums over whole tensors would take two kernels for each pair."""
+
+    def inner(self, u: Tensor, v: Tensor) -> Tensor:
+        rows = (u * v).sum(tuple(range(1, u.ndim))) if u.ndim > 1 else u * v
+        return rows.sum()
