@@ -5,6 +5,7 @@ Expectations come from autograd on the module itself, in float64.
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from altmin.calculus import map_of
-from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Tensors
 from altmin.layers import GatedScan, Last, Scale, View
 
 
@@ -176,15 +175,6 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-11) -> None:
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-def number(value: float) -> Tensor:
-    """One of a whole mini-batch in float64, such as a step length."""
-    return torch.tensor(value, dtype=torch.float64)
-
-
-def relative_error(found: Tensor, exact: Tensor) -> float:
-    return float((found.double() - exact).norm() / exact.norm())
-
-
 def stands_at(m: Any, saved: Any, f: Callable[..., Tensor], x: Tensor, p: Sequence[Tensor]) -> None:
     """Holds a map's vjp, jvp and grads against autograd's derivatives of f at x."""
     y = f(x, *p)
@@ -201,17 +191,11 @@ def stands_at(m: Any, saved: Any, f: Callable[..., Tensor], x: Tensor, p: Sequen
         close(grad, wanted)
 
 
-CAPTURED, TRACED = Context(numbers=Tensors), Context(numbers=Tensors, traced=True)
-"""What a captured step, and one inside `torch.func` or `torch.compile`, hands down."""
-
-
-def outcome(
-    m: Any, p: Sequence[Tensor], x: Tensor, u: Tensor, v: Tensor, e: Tensor, context: Context = LOCAL
-) -> list[Tensor]:
-    """Every operation of a map at one point, and its vjp at the point it moves to."""
-    y, saved = m.forward(p, x, context)
-    q, moved = m.quotient(p, saved, u, e)
-    return [y, m.vjp(p, saved, v), m.jvp(p, saved, u), q, m.vjp(p, moved, v), *m.grads(p, saved, v)]
+def outcome(m: Any, p: Sequence[Tensor], x: Tensor, u: Tensor, v: Tensor) -> list[Tensor]:
+    """Every operation of a map at one point, and its vjp at another."""
+    y, saved = m.forward(p, x)
+    other, moved = m.replay(p, saved, x - u)
+    return [y, m.vjp(p, saved, v), m.jvp(p, saved, u), other, m.vjp(p, moved, v), *m.grads(p, saved, v)]
 
 
 def contract(cases: Sequence[Case], map_of: Callable[[nn.Module], Any] = map_of) -> type:
@@ -233,37 +217,13 @@ def contract(cases: Sequence[Case], map_of: Callable[[nn.Module], Any] = map_of)
             close(y, f(x, *p))
             stands_at(m, saved, f, x, p)
 
-        def test_a_quotient_is_that_of_two_outputs(self, make, shape, training):
+        def test_a_replay_at_another_input_is_a_pass_there(self, make, shape, training):
             module = build(make, training)
             f, p, m = function(module), parameters(module), map_of(module)
-            x, u = torch.randn(2, *shape, dtype=torch.float64)
-            saved = m.forward(p, x)[1]
-            for e in (1.0, 1e-2, 1e-6):
-                exact = (f(x, *p) - f(x - e * u, *p)) / e  # up to its own cancellation
-                close(m.quotient(p, saved, u, number(e))[0], exact, 1e-11 + 1e-14 / e)
-
-        def test_after_a_quotient_a_map_stands_at_the_moved_point(self, make, shape, training):
-            module = build(make, training)
-            f, p, m = function(module), parameters(module), map_of(module)
-            x, u, w = torch.randn(3, *shape, dtype=torch.float64)
-            moved = m.quotient(p, m.forward(p, x)[1], u, number(0.3))[1]
-            stands_at(m, moved, f, x - 0.3 * u, p)
-            exact = 2 * (f(x - 0.3 * u, *p) - f(x - 0.3 * u - 0.5 * w, *p))
-            close(m.quotient(p, moved, w, number(0.5))[0], exact)
-
-        def test_a_quotient_keeps_its_digits_in_float32(self, make, shape, training):
-            """All of them for tiny steps, where it is the jvp; half of them in between at least."""
-            module = build(make, training, torch.float32)
-            x, u = torch.randn(2, *shape)
-            p, m = parameters(module), map_of(module)
-            saved = m.forward(p, x)[1]
-            f, q, y, w = function(module.double()), [q.double() for q in p], x.double(), u.double()
-            exact = jvp(f, y, q, w)
-            for e in (1e-8, 1e-20, 0.0):
-                assert relative_error(m.quotient(p, saved, u, torch.tensor(e))[0], exact) < 2e-6
-            for e in (1e-2, 1e-4, 1e-6):
-                exact = (f(y, *q) - f(y - e * w, *q)) / e
-                assert relative_error(m.quotient(p, saved, u, torch.tensor(e))[0], exact) < 1e-3
+            x, other = torch.randn(2, *shape, dtype=torch.float64)
+            y, saved = m.replay(p, m.forward(p, x)[1], other)
+            close(y, f(other, *p))
+            stands_at(m, saved, f, other, p)
 
         def test_a_pass_leaves_input_module_and_memory_alone(self, make, shape, training):
             module = build(make, training)
@@ -274,26 +234,20 @@ def contract(cases: Sequence[Case], map_of: Callable[[nn.Module], Any] = map_of)
             y, saved = m.forward(p, x)
             v = torch.randn_like(y)
             first = m.vjp(p, saved, v).clone()
-            m.jvp(p, saved, u), m.quotient(p, saved, u, number(0.5)), m.grads(p, saved, v)
+            m.jvp(p, saved, u), m.replay(p, saved, u), m.grads(p, saved, v)
             assert all(torch.equal(a, b) for a, b in zip((x, u, *p), kept, strict=True))
             assert torch.equal(m.vjp(p, saved, v), first), "the memory of the first point must survive the others"
             assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
-        def test_a_captured_step_and_many_members_at_once_give_the_same(self, make, shape, training):
+        def test_many_members_at_once_give_what_each_gives(self, make, shape, training):
             module = build(make, training)
             m = map_of(module)
             x, u = torch.randn(2, 2, *shape, dtype=torch.float64)
             p = [torch.stack([q, torch.randn_like(q)]) for q in parameters(module)]
             v = torch.randn_like(torch.stack([m.forward([q[i] for q in p], x[i])[0] for i in range(2)]))
-            e = torch.tensor([0.7, 1e-3], dtype=torch.float64)
-            alone, captured = (
-                [outcome(m, [q[i] for q in p], x[i], u[i], v[i], e[i], context) for i in range(2)]
-                for context in (LOCAL, CAPTURED)
-            )
-            together = vmap(lambda *given: outcome(m, *given, TRACED), randomness="different")(p, x, u, v, e)
+            together = vmap(partial(outcome, m.functional()), randomness="different")(p, x, u, v)
             for i in range(2):
-                for wanted, found, member in zip(alone[i], captured[i], together, strict=True):
-                    close(found, wanted, 1e-10)
+                for wanted, member in zip(outcome(m, [q[i] for q in p], x[i], u[i], v[i]), together, strict=True):
                     close(member[i], wanted, 1e-10)
 
     return Contract

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import reference
 import torch
-from conftest import update_codes
+from conftest import encoded_blocks, residuals_of
 from torch import Tensor, nn
 
 import altmin
@@ -51,16 +51,13 @@ def memories(am: altmin.AltMin) -> dict[int, SimpleNamespace]:
     }
 
 
-def moved_codes(model, x, y) -> list[Tensor]:
-    """x and the codes that the package moves to, for the model's present weights."""
-    return [x, *update_codes(model, altmin.GradientCodes(), x, y, MU)[1]]
-
-
-def pairs(model, codes: list[Tensor], l: int) -> list[tuple[Tensor, Tensor]]:
-    """What hidden layer l is asked to map: its input with a 1 for the bias, and its code."""
-    layers = reference.of(model)
-    one = torch.ones(1, dtype=F64) if model[2 * l].bias is not None else torch.ones(0, dtype=F64)
-    return [(torch.cat([layers.activations[l](a), one]), c) for a, c in zip(codes[l], codes[l + 1], strict=True)]
+def pairs(model, x, y, l: int) -> list[tuple[Tensor, Tensor]]:
+    """What the package's codes ask hidden layer l to map, with the model's present weights: its input with a 1 for the
+    bias, to its output less what it is left with."""
+    (each, above), r = encoded_blocks(model, x)[0][l : l + 2], residuals_of(model, altmin.GradientCodes(), x, y, MU)[l]
+    one = torch.ones(len(x), int(model[2 * l].bias is not None), dtype=F64)
+    a = torch.cat([reference.of(model).activations[l](each.input), one], 1)
+    return list(zip(a, above.input - r.scale * r.delta, strict=True))
 
 
 def joined(layer: nn.Module) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks on which the code update is tried: every kind of block."""
+"""Networks on which the code update is tried, with every kind of block, and losses with a wall."""
 
 import math
 
@@ -92,3 +92,13 @@ def net(name: str, seed: int = 0, gain: float = 1.0) -> nn.Sequential:
 def batch(seed: int = 1, samples: int = 7) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(samples, 4, generator=generator, dtype=F64), torch.randint(3, (samples,), generator=generator)
+
+
+def steep(edge: float):
+    """A linear loss with a wall: below the edge it rises by far more than a gradient there foretells."""
+    return lambda o, y: (o + 1e3 * (edge - o).clamp_min(0).square()).mean()
+
+
+def cliff(edge: float):
+    """A linear loss that is no number below the edge."""
+    return lambda o, y: torch.where(o > edge, o, torch.nan).mean()

@@ -1,6 +1,6 @@
 """Settings of all tests: one thread, reproducible property tests, CUDA tests skipped where there is no CUDA.
 
-And the one place where tests look into the residuals that the code update leaves.
+And the one place where tests look into what the code update leaves.
 """
 
 import gc
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.calculus.context import LOCAL, Context
-from altmin.core.codes.links import LocalProblem, Moves, Segment, joined
+from altmin.core.codes.problem import Encoded, Problem
 from altmin.core.losses import adapt
-from altmin.core.step import encode, move_codes
+from altmin.core.step import Outcome, move_codes
 
 # Tensors here are tiny: a second thread gains nothing, and on a busy machine waiting for it costs twenty times as much.
 torch.set_num_threads(1)
@@ -55,62 +55,60 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 class Residual(NamedTuple):
     """A block's problem, with its cost and the square of its code's move."""
 
-    problem: LocalProblem
+    problem: Problem
     cost: Any
-    moved: Any
+    square: Any
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
 
+def outcome_of(
+    model: nn.Module, codes: Any, x: Any, y: Tensor, mu: Any, loss: Any = None, context: Context = LOCAL
+) -> Outcome:
+    """A mini-batch whose codes have moved, from the package; not in `LOCAL`, mu is a tensor."""
+    chain, adapted = altmin.split(model), adapt(loss or nn.CrossEntropyLoss())
+    mu = mu if context is LOCAL else torch.tensor(mu, dtype=torch.float64)
+    with torch.no_grad():
+        return move_codes(chain, chain.parameters(), codes, adapted, x, y, mu, context)
+
+
 def residuals_of(
-    model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None, context: Context = LOCAL
+    model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, loss: Any = None, context: Context = LOCAL
 ) -> list[Residual]:
-    """What every block is left with, first to last, from the package."""
-    chain = altmin.split(model)
+    """What every block is left with, first to last."""
+    found = outcome_of(model, codes, x, y, mu, loss, context)
+    return [Residual(*each) for each in zip(found.problems, found.costs, found.squares, strict=True)]
+
+
+def gradients_of(model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, loss: Any = None) -> list[Tensor]:
+    """The gradient of every block's parameters, in the order of the chain."""
+    chain, problems = altmin.split(model), outcome_of(model, codes, x, y, mu, loss).problems
     with torch.no_grad():
-        adapted, price = adapt(loss or nn.CrossEntropyLoss()), next(model.parameters()).new_tensor(mu)
-        moved = move_codes(chain, chain.parameters(), codes, adapted, x, y, price, context)
-    return [Residual(*each) for each in zip(moved.problems, moved.costs, moved.moved, strict=True)]
+        parts = zip(problems, chain.blocks, chain.parameters(), strict=True)
+        return [g for problem, block, p in parts for g in problem.grads(block, p)]
 
 
-def offsets_of(codes: Any, model: nn.Module, x: Tensor, y: Tensor, mu: float, loss: Any = None) -> list[Tensor]:
-    """The offset of each code from its encoded value, first to last, when blocks are given to the solver one by one."""
-    chain = altmin.split(model)
-    found: list[Tensor] = []
-
-    def watched(segment: Segment, above: Any) -> Moves:
-        parts = []
-        end = len(segment.blocks)
-        while end:  # one block at a time, or two where codes in time belong to both
-            first = end - 1
-            part = codes(segment.part(first, end), above)
-            if part.below is not None:
-                above = part.below
-                found.insert(0, -above.scale * above.offset)
-            parts.append(part)
-            end = first
-        return joined(parts)
-
+def encoded_blocks(model: nn.Module, x: Tensor) -> tuple[list[Encoded], Tensor]:
+    """The blocks at the inputs with which they are encoded, and the output."""
+    chain, found = altmin.split(model), []
     with torch.no_grad():
-        adapted, price = adapt(loss or nn.CrossEntropyLoss()), next(model.parameters()).new_tensor(mu)
-        move_codes(chain, chain.parameters(), watched, adapted, x, y, price, LOCAL)
-    return found
+        for block, p in zip(chain.blocks, chain.parameters(), strict=True):
+            output, saved = block.forward(p, x, LOCAL)
+            found.append(Encoded(block, p, x, saved, bool(found)))
+            x = output
+    return found, x
 
 
 def update_codes(
     model: nn.Module, codes: Any, x: Tensor, y: Tensor, mu: float, loss: Any = None
 ) -> tuple[list[Tensor], list[Tensor], list[Residual]]:
-    """The encoded codes and the output, the moved codes, and what every block is left with, from the package."""
-    chain = altmin.split(model)
-    with torch.no_grad():
-        encoded = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
-    offsets = offsets_of(codes, model, x, y, mu, loss)
-    return (
-        encoded,
-        [c + d for c, d in zip(encoded, offsets, strict=False)],
-        residuals_of(model, codes, x, y, mu, loss),
-    )
+    """The encoded codes and the output, the moved codes, and what every block is left with."""
+    blocks, output = encoded_blocks(model, x)
+    encoded = [each.input for each in blocks[1:]]
+    residuals = residuals_of(model, codes, x, y, mu, loss)
+    moved = [c - r.scale * r.upstream for c, r in zip(encoded, residuals, strict=False)]
+    return [*encoded, output], moved, residuals
 
 
 def elman_problem(

@@ -1,6 +1,6 @@
 """Alternating minimization from its equations, in float64, by autograd.
 
-Nothing here is fast and nothing is shared with the package: codes are kept as full values, every derivative comes from
+Nothing here is fast and nothing is shared with the package: codes are full values, every derivative comes from
 autograd on the formula itself. A network is
 
     c_l = W_l s_{l-1}(c_{l-1}) + b_l,   l = 1..L,   c_0 = x, s_0 = identity,   output = W_{L+1} s_L(c_L) + b_{L+1},
@@ -10,9 +10,11 @@ with one row for each sample.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.autograd.functional import jvp, vhp, vjp
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(output, y) -> the mean over samples."""
@@ -20,14 +22,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class Net:
-    """W, b and s of every layer; activations[0] stands before the first layer. `kinked` marks layers below which the
-    activations are all rectifiers or nothing, `relu` those with a rectifier."""
+    """W, b and s of every layer; activations[0] stands before the first layer."""
 
     weights: list[Tensor]
     biases: list[Tensor]
     activations: list[Callable[[Tensor], Tensor]]
-    relu: list[bool]
-    kinked: list[bool]
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -38,15 +37,13 @@ class Net:
 
 def of(model: Sequence[torch.nn.Module]) -> Net:
     """A Net with copies of the weights of an nn.Sequential of Linear layers and activations."""
-    net, pending = Net([], [], [], [], []), []
+    net, pending = Net([], [], []), []
     for module in model:
         if isinstance(module, torch.nn.Linear):
             net.weights.append(module.weight.detach().double().clone())
             bias = module.bias if module.bias is not None else torch.zeros(len(module.weight))
             net.biases.append(bias.detach().double().clone())
             net.activations.append(torch.nn.Sequential(*pending))
-            net.relu.append(any(isinstance(m, torch.nn.ReLU) for m in pending))
-            net.kinked.append(all(isinstance(m, torch.nn.ReLU | torch.nn.Identity) for m in pending))
             pending = []
         else:
             pending = [*pending, module]
@@ -85,108 +82,78 @@ def f(net: Net, x: Tensor, y: Tensor, codes: Sequence[Tensor], mu: float, loss: 
 
 # -- codes ------------------------------------------------------------------------------------------------------------
 
+TINY = 1e-30
+"""A square below this counts as zero."""
+
 
 @dataclass
 class Result:
-    """Moved codes c_1..c_L, and for every layer: delta, from which its weights learn, and the scale of its own code."""
+    """Moved codes c_1..c_L, and lists with an entry for each layer: the gradient `upstream` at its output; `deltas`,
+    from which its weights learn; the scale of its own code, which moves by -scale * upstream; |c - W a|^2, were the
+    layer linear along the move of the code below. For the output layer the scale is 1, and the cost is the loss."""
 
     codes: list[Tensor]
+    upstream: list[Tensor]
     deltas: list[Tensor]
     scales: list[float]
+    costs: list[float]
 
 
 @dataclass
 class Codes:
-    """How codes move: one step of the best length."""
+    """One step for every code, with the length that is best, were the layers linear."""
 
     share: float = 0.1
     order: str = "codes-first"
 
     def update(self, net: Net, x: Tensor, y: Tensor, mu: float, loss: Loss) -> Result:
-        """From the last code to the first. A code's objective is that part of f which it touches, multiplied so that
-        what is asked of the layer above, -m delta, enters as delta: for the last code f itself, for a lower one f over
-        2 mu m^2 / n."""
-        encoded = encode(net, x)
-        codes, deltas, scales = list(encoded[:-1]), [], []
-        delta, m, longest = gradient(lambda o: loss(o, y), encoded[-1]), 1.0, 1.0
-        offset = delta  # by -m times which the code above has moved
-        for l in range(len(net) - 2, -1, -1):
-            last = l == len(net) - 2
-            kappa = 2 * mu / len(x) if last else 1.0
-            home, there = encoded[l], encoded[l + 1]
+        """From the last code to the first."""
+        *codes, output = encode(net, x)
+        top = len(net) - 1
 
-            def above(o: Tensor, last=last, there=there, m=m, offset=offset) -> Tensor:
-                return loss(o, y) if last else (offset - (there - o) / m).square().sum() / 2
+        def value(o: Tensor) -> Tensor:
+            return loss(o, y)
 
-            def phi(v: Tensor, l=l, above=above, home=home, kappa=kappa, m=m) -> Tensor:
-                return above(net.layer(l + 1, home - m * v)) + kappa / 2 * v.square().sum()
+        delta, m = gradient(value, output), 1.0
+        found: list[tuple[Tensor, Tensor, float, float]] = []
+        for l in range(top, 0, -1):
+            layer, c, kappa = partial(net.layer, l), codes[l - 1], 2 * mu / len(x) if l == top else 1.0
+            g = vjp(layer, c, delta)[1]
+            q = jvp(layer, c, g)[1]
+            Hq = bounded = q
+            if l == top:
+                Hq = vhp(value, output, q)[1]
+                bounded = torch.where((Hq == 0) & (delta != 0), (1 - self.share) / len(x) * q, Hq)
+            a = self.length(delta, g, q, Hq, bounded, kappa)
+            r, below = delta - a * q, m * a
+            cost = m**2 * square(r)
+            if l == top:
+                moved = layer(c - a * g)
+                falls = value(moved) + kappa / 2 * a**2 * square(g) <= value(output) + 1e-14 * (1 + abs(value(output)))
+                moved, below = (moved, a) if falls else (output, 0.0)
+                r, cost = gradient(value, moved), float(value(moved))
+            elif self.order == "weights-first":
+                r = delta
+            found.append((delta, r, m, cost))
+            delta, m = g, below
+            codes[l - 1] = c - m * g
+        found.append((delta, delta, m, m**2 * square(delta) if top else float(value(output))))
+        return Result(codes, *(list(column) for column in zip(*found[::-1], strict=True)))
 
-            if not last and net.kinked[l + 1]:
-                u, a, asked, bound = self._straight(net, l, home, delta, offset, longest)
-                v, longest = a * u, longest * bound
-            else:
-                v = self._descend(net, l, home, above, phi, kappa, m, delta, offset, last)
-                first = gradient(lambda v: -phi(v), torch.zeros_like(home))
-                first = first + adjoint(lambda c, l=l: net.layer(l + 1, c), home, delta - offset)
-                a = float(v.norm() / first.norm())
-                asked = u = v / a if a > 0 else first
-                longest = m * a
-            codes[l] = home - m * v
-            moved = net.layer(l + 1, codes[l])
-            left = gradient(lambda o: loss(o, y), moved) if last else delta - (there - moved) / m
-            deltas.append(left if last or self.order == "codes-first" else delta)
-            scales.append(m)
-            delta, offset, m = asked, u, m * a
-        return Result(codes, [delta, *deltas[::-1]], [m, *scales[::-1]])
-
-    def _descend(self, net, l, home, above, phi, kappa, m, delta, offset, last) -> Tensor:
-        v = torch.zeros_like(home)
-        g = -gradient(phi, v)
-        g = g + adjoint(lambda c: net.layer(l + 1, c), home, delta - offset)  # asked, but beyond the kink it stopped at
-        Jg = tangent(lambda c: net.layer(l + 1, c), home, g)
-        HJg = tangent(lambda o: gradient_of(above, o), net.layer(l + 1, home), Jg) * m**2
-        falls = (g * g).sum() if last else (offset * Jg).sum()  # of the way that is left above
-        a = float(falls.clamp_min(0) / ((Jg * HJg).sum() + kappa * g.square().sum()))
-        a = min(a, self.share * float(delta.norm() / HJg.norm()))
-        if not last:
-            dd, gg = delta.square().sum(), g.square().sum()
-            a = min(a, float(dd / (gg + dd)), float(self.share * dd / gg))
-        return a * g if phi(a * g) <= phi(v) + 1e-13 * abs(phi(v)) else v
-
-    def _straight(self, net, l, home, delta, offset, longest) -> tuple[Tensor, float, Tensor, float]:
-        """One step of rectified units, none of which crosses zero on the longest way that could be the best."""
-        g = adjoint(lambda c: net.layer(l + 1, c), home, delta)
-        gg, dd = g.square().sum(), delta.square().sum()
-        bound = float(torch.minimum(dd / (gg + dd), self.share * dd / gg))
-        u = torch.where(home > 0, torch.minimum(g, home / (longest * bound)), g) if net.relu[l + 1] else g
-        Ju = tangent(lambda c: net.layer(l + 1, c), home, u)
-        a = float((offset * Ju).sum().clamp_min(0) / (Ju.square().sum() + u.square().sum()))
-        a = min(a, self.share * float(delta.norm() / Ju.norm()), bound)
-        return u, a, g, bound
+    def length(self, delta: Tensor, g: Tensor, q: Tensor, Hq: Tensor, bounded: Tensor, kappa: float) -> float:
+        """|g|^2 / (<q, Hq> + kappa |g|^2), so short that the bounded product is at most a share of delta."""
+        gg = square(g) if square(g) > TINY else 0.0
+        best = gg / max(float((q * Hq).sum()) + kappa * gg, TINY)
+        return min(best, self.share * (square(delta) / max(square(bounded), TINY)) ** 0.5)
 
 
 def gradient(function: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
-    return gradient_of(function, c.detach()).detach()
+    return vjp(function, c)[1]
 
 
-def gradient_of(function: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
-    """The gradient, itself differentiable."""
-    c = c if c.requires_grad else c.clone().requires_grad_()
-    return torch.autograd.grad(function(c), c, create_graph=True)[0]
-
-
-def adjoint(function: Callable[[Tensor], Tensor], c: Tensor, v: Tensor) -> Tensor:
-    """J^T v."""
-    return gradient(lambda c: (function(c) * v).sum(), c)
-
-
-def tangent(function: Callable[[Tensor], Tensor], c: Tensor, u: Tensor) -> Tensor:
-    """J u, by differentiating J^T v with respect to v."""
-    c, v = c.detach().clone().requires_grad_(), None
-    y = function(c)
-    v = torch.zeros_like(y, requires_grad=True)
-    (g,) = torch.autograd.grad(y, c, v, create_graph=True, allow_unused=True)
-    return torch.autograd.grad((g * u).sum(), v)[0].detach()
+def square(t: Tensor) -> float:
+    """|t|^2."""
+    return float(t.square().sum())
 
 
 def soft_threshold(c: Tensor, by: float) -> Tensor:
@@ -196,10 +163,9 @@ def soft_threshold(c: Tensor, by: float) -> Tensor:
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
-def weight_gradients(net: Net, x: Tensor, found: Result) -> list[tuple[Tensor, Tensor]]:
-    """The gradient of <delta, W s(c) + b> for W and b of each layer, at the moved codes."""
-    below = [x, *found.codes]
-    return [(delta.T @ net.activations[l](below[l]), delta.sum(0)) for l, delta in enumerate(found.deltas)]
+def weight_gradients(net: Net, inputs: Sequence[Tensor], found: Result) -> list[tuple[Tensor, Tensor]]:
+    """The gradient of <r, W s(c) + b> for W and b of each layer, at the inputs c of the layers."""
+    return [(r.T @ s(c), r.sum(0)) for r, s, c in zip(found.deltas, net.activations, inputs, strict=False)]
 
 
 @dataclass
@@ -256,28 +222,9 @@ def coordinate_descent(W: Tensor, A: Tensor, B: Tensor) -> Tensor:
     return W
 
 
-def patches(x: Tensor, kernel, stride, padding, dilation) -> list[Tensor]:
+def patches(x: Tensor, **geometry) -> list[Tensor]:
     """What a two-dimensional convolution sees of one sample (channels x height x width), place after place."""
-    channels, height, width = x.shape
-
-    def pixel(channel: int, i: int, j: int) -> float:
-        return float(x[channel, i, j]) if 0 <= i < height and 0 <= j < width else 0.0
-
-    rows = (height + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
-    columns = (width + 2 * padding[1] - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1
-    return [
-        torch.tensor(
-            [
-                pixel(k, r * stride[0] - padding[0] + i * dilation[0], s * stride[1] - padding[1] + j * dilation[1])
-                for k in range(channels)
-                for i in range(kernel[0])
-                for j in range(kernel[1])
-            ],
-            dtype=torch.float64,
-        )
-        for r in range(rows)
-        for s in range(columns)
-    ]
+    return list(torch.nn.functional.unfold(x.unsqueeze(0), **geometry)[0].T)
 
 
 # -- mu ---------------------------------------------------------------------------------------------------------------

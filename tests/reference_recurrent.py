@@ -1,122 +1,149 @@
-"""Codes in time from the objective, in float64, one sample and one step of time at a time.
+"""Codes in time from the formulas of the cells of `nn.RNN`, `nn.GRU` and `nn.LSTM`, in float64, one sequence and one
+step of time at a time:
 
-c_t = U x_t + W tanh(c_{t-1}) + b,   z_t = V tanh(c_t),   output = R relu(z_1..z_T) + r,   tanh(c_0) = 0.
+    c_t = U x_t + W h_{t-1} + b,        h_t and the next state from c_t and the state before.
 
-Sequences of a batch may have different lengths. Once every z_t is asked to move by -m delta_t, the codes at c_t - m v_t
-meet phi(v) = 1/2 sum |delta_t - V q_t|^2 + 1/2 sum |v_t - W q_{t-1}|^2 with q_t = (tanh(c_t) - tanh(c_t - m v_t)) / m.
+Of a batch, whose sequences may have different lengths, the steps of all sequences are the rows of one tensor.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from reference import TINY, gradient, square
+from torch import Tensor, nn
+from torch.autograd.functional import jvp, vhp, vjp
+
+KINDS = [nn.RNN, nn.GRU, nn.LSTM]
+F64 = torch.float64
+
+
+def code(kind: type, p: Sequence[Tensor], x_t: Tensor, h: Tensor) -> Tensor:
+    """c_t from x_t and h_{t-1}; of a GRU the two products in its candidate are codes of their own."""
+    U, W, b, b2 = p
+    x, s = U @ x_t + b, W @ h + b2
+    if kind is nn.GRU:
+        n = len(h)
+        return torch.cat([x[: 2 * n] + s[: 2 * n], x[2 * n :], s[2 * n :]])
+    return x + s
+
+
+def cell(kind: type, c: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The next state, whose first entry is h_t, from c_t and the state before."""
+    if kind is nn.RNN:
+        return (torch.tanh(c),)
+    if kind is nn.GRU:
+        r, z, k, m = c.chunk(4)
+        r, z = 1 / (1 + torch.exp(-r)), 1 / (1 + torch.exp(-z))
+        return ((1 - z) * torch.tanh(k + r * m) + z * state[0],)
+    i, f, g, o = c.chunk(4)
+    i, f, o = (1 / (1 + torch.exp(-t)) for t in (i, f, o))
+    s = f * state[1] + i * torch.tanh(g)
+    return o * torch.tanh(s), s
 
 
 @dataclass
-class Elman:
-    """The weights of an Elman network."""
+class Layer:
+    """A recurrent layer with weights U, W, b, b2 and the sequences x of a batch."""
 
-    U: Tensor
-    W: Tensor
-    b: Tensor
-    V: Tensor
-    R: Tensor
-    r: Tensor
+    kind: type
+    p: Sequence[Tensor]
+    xs: Sequence[Tensor]
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """c_1..c_T (T, hidden) and z (T, k) of one sequence."""
+    def rows(self, t: Tensor) -> Sequence[Tensor]:
+        """The steps of each sequence."""
+        return t.split([len(x) for x in self.xs])
+
+    def start(self) -> tuple[Tensor, ...]:
+        return (torch.zeros(self.p[1].shape[1], dtype=F64),) * (2 if self.kind is nn.LSTM else 1)
+
+    def encode(self, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All codes and all h; added: to every code as soon as it is known."""
         codes: list[Tensor] = []
-        for x_t in x:
-            codes.append(self.cell(x_t, codes[-1] if codes else None))
-        return torch.stack(codes), torch.stack([self.V @ torch.tanh(c) for c in codes])
+        hs: list[Tensor] = []
+        for x in self.xs:
+            state = self.start()
+            for x_t in x:
+                c = code(self.kind, self.p, x_t, state[0])
+                codes.append(c if added is None else c + added[len(codes)])
+                state = cell(self.kind, codes[-1], state)
+                hs.append(state[0])
+        return torch.stack(codes), torch.stack(hs)
 
-    def cell(self, x_t: Tensor, before: Tensor | None) -> Tensor:
-        c = self.U @ x_t + self.b
-        return c if before is None else c + self.W @ torch.tanh(before)
+    def h(self, codes: Tensor) -> Tensor:
+        """h as a function of all codes."""
+        hs: list[Tensor] = []
+        for sequence in self.rows(codes):
+            state = self.start()
+            for c in sequence:
+                state = cell(self.kind, c, state)
+                hs.append(state[0])
+        return torch.stack(hs)
 
-    def output(self, z: Tensor) -> Tensor:
-        """A short sequence is followed by zeros."""
-        z = z.flatten().clamp_min(0)
-        return self.R[:, : len(z)] @ z + self.r
-
-    def f(self, xs: list[Tensor], y: Tensor, codes: list[Tensor], zs: list[Tensor], mu: float) -> Tensor:
-        """The objective of a batch over the number of its sequences."""
-        total = torch.zeros((), dtype=torch.float64)
-        for x, label, c, z in zip(xs, y, codes, zs, strict=True):
-            total = total + F.cross_entropy(self.output(z), label)
-            for t in range(len(x)):
-                total = total + mu * (z[t] - self.V @ torch.tanh(c[t])).square().sum()
-                total = total + mu * (c[t] - self.cell(x[t], c[t - 1] if t else None)).square().sum()
-        return total / len(xs)
-
-
-def of(model: torch.nn.Sequential) -> Elman:
-    """The weights of `altmin.models.elman`."""
-    cell, readout, classifier = model[0], model[1], model[-1]
-    tensors = cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0, readout.weight, classifier.weight, classifier.bias
-    return Elman(*(t.detach().double().clone() for t in tensors))
+    def codes(self, h: Tensor) -> Tensor:
+        """U x_t + W h_{t-1} + b, the value to which f ties each code, as a function of all h."""
+        return torch.stack(
+            [
+                code(self.kind, self.p, x_t, before)
+                for x, each in zip(self.xs, self.rows(h), strict=True)
+                for x_t, before in zip(x, [self.start()[0], *each[:-1]], strict=True)
+            ]
+        )
 
 
 @dataclass
-class Moved:
-    """Of every sequence v, v_t - W q_{t-1} and the first direction; the length a of v over that direction's."""
+class Step:
+    """The direction g of the codes, the changes q_h of h and q of the output above along it, rest = g - W q_{t-1}, and
+    the length."""
 
-    v: list[Tensor]
-    left: list[Tensor]
-    first: list[Tensor]
-    a: float
+    g: Tensor
+    q_h: Tensor
+    q: Tensor
+    rest: Tensor
+    a: float = 0.0
 
 
 @dataclass
 class CodesInTime:
-    """How codes in time move. rounds None: the sequential sweep."""
+    """One step of all codes of a layer with the length that is best, were the layer and the block above linear. above:
+    the output of that block as a function of all h."""
 
-    rounds: int | None = 1
     share: float = 0.1
+    truncated: bool = False
 
-    def update(self, net: Elman, codes: list[Tensor], deltas: list[Tensor], m: float) -> Moved:
-        """The move of a batch whose readout is asked to move by -m delta."""
-        zero = [torch.zeros_like(c) for c in codes]
-        at = [parts(net, c, m, v_i, d) for c, v_i, d in zip(codes, zero, deltas, strict=True)]
-        first = [
-            torch.stack([self.direction(net, c, r, t, self.rounds or len(c)) for t in range(len(c))])
-            for c, (r, _) in zip(codes, at, strict=True)
-        ]
-        slopes = [
-            torch.autograd.functional.jvp(lambda u, c=c, d=d: parts(net, c, m, u, d), v_i, g_i)[1]
-            for c, d, v_i, g_i in zip(codes, deltas, zero, first, strict=True)
-        ]
-        down = -sum(float((r * dr).sum() + (e * de).sum()) for (r, e), (dr, de) in zip(at, slopes, strict=True))
-        bend = norm([dr for dr, _ in slopes]) ** 2 + norm([de for _, de in slopes]) ** 2
-        a = min(max(down, 0.0) / bend, self.share * norm(deltas) / norm([dr for dr, _ in slopes]))
-        v = [a * g_i for g_i in first]
-        if phi(net, codes, m, v, deltas) > phi(net, codes, m, zero, deltas) * (1 + 1e-14):
-            v, a = zero, 0.0
-        left = [parts(net, c, m, v_i, d)[1] for c, v_i, d in zip(codes, v, deltas, strict=True)]
-        return Moved(v, left, first, a)
+    def update(
+        self, layer: Layer, above: Callable[[Tensor], Tensor], delta: Tensor, offset: Tensor | None = None
+    ) -> Step:
+        """For an output that is to move along -delta. offset: the part of it, if not all, that moves of codes above
+        have not brought about by themselves."""
+        step = self.direction(layer, above, delta)
+        step.a = self.length(delta, delta if offset is None else offset, step, step.q, step.q, 1.0)
+        return step
 
-    def direction(self, net: Elman, c: Tensor, r: Tensor, t: int, rounds: int) -> Tensor:
-        """Backprop through time from step t, truncated: (1 - h_t^2) (V^T r_t + W^T what step t + 1 has)."""
-        asked = net.V.T @ r[t]
-        if rounds > 1 and t + 1 < len(c):
-            asked = asked + net.W.T @ self.direction(net, c, r, t + 1, rounds - 1)
-        return (1 - torch.tanh(c[t]) ** 2) * asked
+    def below_loss(
+        self, layer: Layer, above: Callable[[Tensor], Tensor], loss: Callable[[Tensor], Tensor], mu: float
+    ) -> Step:
+        """For an output whose loss, a mean over the sequences, is given. A step that would raise f has no length."""
+        h = layer.encode()[1]
+        output, kappa = above(h), 2 * mu / len(layer.xs)
+        delta = gradient(loss, output)
+        step = self.direction(layer, above, delta)
+        Hq = vhp(loss, output, step.q)[1]
+        bounded = torch.where((Hq == 0) & (delta != 0), (1 - self.share) / len(layer.xs) * step.q, Hq)
+        a = self.length(delta, delta, step, Hq, bounded, kappa)
+        falls = loss(above(h - a * step.q_h)) + kappa / 2 * a**2 * square(step.rest) <= loss(output) + 1e-14
+        step.a = a if falls else 0.0
+        return step
 
+    def direction(self, layer: Layer, above: Callable[[Tensor], Tensor], delta: Tensor) -> Step:
+        codes, h = layer.encode()
+        e = vjp(above, h, delta)[1]
+        still = torch.zeros_like(codes)
+        g = vjp(layer.h, codes, e)[1] if self.truncated else vjp(lambda added: layer.encode(added)[1], still, e)[1]
+        q_h = jvp(layer.h, codes, g)[1]
+        return Step(g, q_h, jvp(above, h, q_h)[1], g - jvp(layer.codes, h, q_h)[1])
 
-def parts(net: Elman, c: Tensor, m: float, v: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """delta_t - V q_t and v_t - W q_{t-1} of one sequence."""
-    q = (torch.tanh(c) - torch.tanh(c - m * v)) / m
-    above = torch.stack([delta[t] - net.V @ q[t] for t in range(len(c))])
-    return above, torch.stack([v[t] - net.W @ q[t - 1] if t else v[t] for t in range(len(c))])
-
-
-def phi(net: Elman, codes: list[Tensor], m: float, v: list[Tensor], deltas: list[Tensor]) -> float:
-    return sum(
-        float(above.square().sum() + left.square().sum()) / 2
-        for above, left in (parts(net, *each) for each in zip(codes, [m] * len(codes), v, deltas, strict=True))
-    )
-
-
-def norm(tensors: list[Tensor]) -> float:
-    return float(sum(t.square().sum() for t in tensors)) ** 0.5
+    def length(self, delta: Tensor, offset: Tensor, step: Step, Hq: Tensor, bounded: Tensor, kappa: float) -> float:
+        falls = max(0.0, float((offset * step.q).sum()))
+        best = falls / (float((step.q * Hq).sum()) + kappa * square(step.rest))
+        return min(best, self.share * (square(delta) / max(square(bounded), TINY)) ** 0.5)

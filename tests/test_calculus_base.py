@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from calculus_cases import CASES, Square, close, function, gradients, names, number, parameters
+from calculus_cases import CASES, Square, close, function, gradients, names, parameters
 from torch import nn
 
 import altmin
-from altmin.calculus import CLOSED_FORMS, AnyModule, Map, map_of
-from altmin.calculus.base import SMALLEST, divisor, shifted
+from altmin.calculus import CLOSED_FORMS, AnyModule, map_of
 from altmin.calculus.series import Series
 from altmin.core.chain import Block
 from altmin.layers import (
@@ -55,29 +54,6 @@ def test_users_may_register_a_map_of_their_own(monkeypatch):
 
     monkeypatch.setitem(CLOSED_FORMS, Square, Doubled)
     assert type(map_of(Square())) is Doubled
-
-
-def test_a_linear_map_that_remembers_nothing_has_its_jvp_as_quotient():
-    class Triple(Map):
-        def jvp(self, p, saved, u):
-            return 3 * u
-
-    u = torch.randn(4)
-    quotient, saved = Triple(nn.Identity()).quotient((), "saved", u, torch.tensor(0.3))
-    close(quotient, 3 * u)
-    assert saved == "saved"
-    assert Triple(nn.Identity()).grads((), None, u) == ()
-    assert Triple(nn.Identity()).kept(None) is None
-
-
-def test_a_point_moves_against_its_direction():
-    x, u = torch.tensor([1.0, 2.0]), torch.tensor([10.0, -10.0])
-    close(shifted(x, u, torch.tensor(0.1)), torch.tensor([0.0, 3.0]), 1e-6)
-
-
-@pytest.mark.parametrize("e, expected", [(0.5, 0.5), (1e-20, SMALLEST), (0.0, SMALLEST)])
-def test_what_a_change_is_divided_by_is_never_zero(e, expected):
-    assert float(divisor(number(e))) == expected
 
 
 def test_the_gradients_of_a_series_and_its_replay_are_those_of_the_composition():

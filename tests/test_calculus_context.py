@@ -10,6 +10,7 @@ from calculus_cases import close
 from torch import Tensor
 
 from altmin.calculus.context import LOCAL, BatchShard, BucketedSum, Context, sum_tree
+from altmin.runners.functional import CompiledContext
 
 F64 = torch.float64
 CUTS = [(0, 2), (2, 5)]
@@ -90,9 +91,9 @@ def test_tensors_and_numbers_are_summed_in_one_message_each() -> None:
     assert ranks(call) == ([([[3.0] * 3] * 2, 10.0, [2.0, 1.0])] * 2, [7, 2])
 
 
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("kind", [Context, CompiledContext])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_inner_products_are_those_of_all_rows_each_times_its_weight(weighted: bool, traced: bool) -> None:
+def test_inner_products_are_those_of_all_rows_each_times_its_weight(weighted: bool, kind: type[Context]) -> None:
     """In one process, over ranks, and by sums of products of floats; in any layout of memory."""
     g = torch.Generator().manual_seed(0)
     u, v = (torch.randn(5, 4, 3, generator=g, dtype=F64) for _ in range(2))
@@ -106,7 +107,7 @@ def test_inner_products_are_those_of_all_rows_each_times_its_weight(weighted: bo
 
     def inners(rank: int | None, shard: BatchShard | None) -> Tensor:
         rows = slice(None) if rank is None else slice(*CUTS[rank])
-        context = Context(shard, w[rows] if weighted else None, traced=traced)
+        context = kind(shard, w[rows] if weighted else None)
         a, b = u[rows], v[rows]
         samples = torch.as_tensor(context.samples(a), dtype=F64).view(1)
         return torch.cat([samples, context.inners([(a, a), (a, b), (b.mT, b.mT)])])

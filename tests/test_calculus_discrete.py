@@ -1,8 +1,7 @@
-"""The maps of discrete activations: values, exact quotients, and no derivative but an estimate that is asked for."""
+"""The maps of discrete activations: values, and no derivative but an estimate that is asked for."""
 
 import pytest
 import torch
-from calculus_cases import number
 
 import altmin
 from altmin.calculus import Discrete, map_of
@@ -18,22 +17,12 @@ def point() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @EACH
-def test_a_quotient_is_that_of_the_values_before_and_after(module):
+def test_there_are_values_and_no_derivative(module):
     x, u = point()
     m = map_of(module)
     y, saved = m.forward((), x)
-    quotient, moved = m.quotient((), saved, u, number(0.5))
     assert torch.equal(y, module(x))
-    torch.testing.assert_close(quotient, (module(x) - module(x - 0.5 * u)) / 0.5)
-    assert quotient.any()
-    torch.testing.assert_close(moved, m.forward((), x - 0.5 * u)[1])
-
-
-@EACH
-def test_there_is_no_derivative(module):
-    x, u = point()
-    m = map_of(module)
-    saved = m.forward((), x)[1]
+    assert torch.equal(m.replay((), saved, u)[0], module(u))
     for operation in (m.vjp, m.jvp):
         with pytest.raises(TypeError, match="has no derivative"):
             operation((), saved, u)
@@ -51,18 +40,6 @@ def test_an_estimate_passes_what_autograd_passes_through_straight_through(module
     torch.testing.assert_close(m.vjp((), saved, u), expected)
     torch.testing.assert_close(m.jvp((), saved, u), expected)  # a diagonal J is its own transpose
     assert 0 < int((expected == 0).sum()) < expected.numel()
-
-
-@EACH
-def test_a_step_by_an_estimate_leaves_the_activation_as_it_is(module):
-    x, u = point()
-    m = map_of(altmin.StraightThrough(module))
-    saved = m.forward((), x)[1]
-    quotient, moved = m.quotient((), saved, u, number(0.5))
-    assert not quotient.any()
-    assert all(torch.equal(a, b) for a, b in zip(moved, saved, strict=True))
-    assert quotient.shape == u.shape
-    assert not torch.equal(module(x - 0.5 * u), module(x)), "though the step crosses thresholds"
 
 
 def test_a_discrete_activation_is_of_its_own_kind():

@@ -2,17 +2,15 @@
 
 import copy
 
-import pytest
 import torch
 from branching import MODULES, Basic, PreNorm
-from calculus_cases import build, close, contract, function, gradients, number, parameters
+from calculus_cases import build, close, contract, function, gradients, parameters
 from torch import nn
 
 from altmin.calculus import map_of as closed_form
 from altmin.calculus.cut_values import CutValues
 from altmin.calculus.graph import Ends, Graph, Node
 from altmin.calculus.multi_input import Sum
-from altmin.calculus.numbers import select
 from altmin.graph.maps import map_of
 
 TestMaps = contract(MODULES, map_of)
@@ -20,21 +18,6 @@ TestMaps = contract(MODULES, map_of)
 
 def test_modules_that_branch_have_graphs():
     assert all(isinstance(map_of(make()), Graph) for make, _ in MODULES)
-
-
-@pytest.mark.parametrize("ok", [True, False])
-@pytest.mark.parametrize("make, shape", MODULES, ids=[make.__name__ for make, _ in MODULES])
-def test_between_a_point_and_where_it_moved_to_a_tensor_can_choose(make, shape, ok):
-    """As on a GPU, where no number is read: both points have one form."""
-    module = build(make)
-    m, p = map_of(module), parameters(module)
-    x, u = torch.randn(2, *shape, dtype=torch.float64)
-    y, saved = m.forward(p, x)
-    moved = m.quotient(p, saved, u, number(0.3))[1]
-    v = torch.randn_like(y)
-    chosen = select(torch.tensor(ok), moved, saved)
-    close(m.vjp(p, chosen, v), m.vjp(p, moved if ok else saved, v))
-    close([*m.grads(p, chosen, v)], [*m.grads(p, moved if ok else saved, v)])
 
 
 def test_a_graph_commits_what_its_batch_norms_keep_once():
@@ -102,10 +85,9 @@ def test_two_values_pass_from_one_graph_to_the_next():
     found = [*below.grads(p, low, sent), *above.grads(q, high, v)]
     close(found, on_p)
     close(above.jvp(q, high, below.jvp(p, low, u)), torch.func.jvp(lambda x: f(x, *p, *q), (x,), (u,))[1])
-    change, moved = below.quotient(p, low, u, number(0.2))
-    quotient, _ = above.quotient(q, high, change, number(0.2))
-    close(quotient, (y - f(x - 0.2 * u, *p, *q)) / 0.2)
-    close(below.input(moved), x - 0.2 * u)
+    code, moved = below.replay(p, low, x - u)
+    close(above.replay(q, high, code)[0], f(x - u, *p, *q))
+    close(below.input(moved), x - u)
 
 
 def test_parameters_on_which_the_output_does_not_depend_have_no_gradient():

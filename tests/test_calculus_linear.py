@@ -3,7 +3,7 @@ pooling, padding, and dropout with one mask for a whole step."""
 
 import pytest
 import torch
-from calculus_cases import AFFINE, LINEAR, close, contract, function, number, parameters, stands_at
+from calculus_cases import AFFINE, LINEAR, close, contract, function, parameters, stands_at
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -103,10 +103,7 @@ def test_dropout_keeps_one_mask_for_the_whole_step(kind, shape, training):
     mask = y / x
     close(m.vjp((), saved, v), v * mask)
     close(m.jvp((), saved, u), u * mask)
-    quotient, moved = m.quotient((), saved, u, number(0.5))
-    close(quotient, u * mask)
-    close(m.vjp((), moved, v), v * mask)
-    close(m.replay((), saved, x)[0], y)
+    close(m.replay((), saved, u)[0], u * mask)
     if not training:
         assert torch.equal(y, x)
         return
@@ -130,10 +127,3 @@ def test_dropout_of_everything_is_zero():
     y, saved = m.forward((), x)
     assert not y.any()
     assert not m.vjp((), saved, x).any()
-
-
-def test_a_reshaped_input_may_fall_as_far_as_before():
-    m = map_of(nn.Flatten())
-    saved = m.forward((), torch.zeros(1, 2, 2))[1]
-    assert m.kink_distance(saved, None) is None
-    close(m.kink_distance(saved, torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])), torch.tensor([[1.0, 2.0, 3.0, 4.0]]))

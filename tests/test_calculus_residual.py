@@ -32,7 +32,7 @@ def test_what_is_compiled_is_the_same_sum():
 
     def found() -> list[torch.Tensor]:
         y, saved = m.forward(p, x)
-        return [y, m.vjp(p, saved, v), m.jvp(p, saved, u), m.quotient(p, saved, u, torch.tensor(0.1))[0]]
+        return [y, m.vjp(p, saved, v), m.jvp(p, saved, u)]
 
     wanted = found()
     with patch.object(torch.compiler, "is_compiling", lambda: True), patch.object(torch.Tensor, "add", None):

@@ -1,232 +1,223 @@
 """The code update: against a reference written from the equations, against f, and against backprop in its limit."""
 
 import copy
+import itertools
+from functools import partial
 
 import pytest
 import reference
 import torch
-from codes_cases import F64, NETS, Residual, batch, mlp, net
-from conftest import residuals_of, update_codes
+from codes_cases import NETS, batch, cliff, mlp, net, steep
+from conftest import encoded_blocks, gradients_of, outcome_of, update_codes
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import altmin
 from altmin import GradientCodes
-from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Scalars, Tensors
-from altmin.core.step import encode
+from altmin.calculus.context import LOCAL
+from altmin.core.codes.problem import OutputLoss, Target, joined
+from altmin.core.losses import adapt
+from altmin.runners.functional import FunctionalContext
 
-ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh, nn.Softplus]
-
-
-def agree(model, codes: GradientCodes, x, y, mu, loss=None) -> None:
-    """Moved codes and deltas are those of the reference with the same options."""
-    net = reference.of(model)
-    naive = reference.Codes(codes.share, codes.order)
-    wanted = naive.update(net, x, y, mu, loss or reference.cross_entropy)
-    _, moved, residuals = update_codes(model, codes, x, y, mu, loss and nn.MSELoss())
-    torch.testing.assert_close([*moved], [*wanted.codes], rtol=1e-8, atol=1e-9)
-    for residual, delta, scale in zip(residuals, wanted.deltas, wanted.scales, strict=True):
-        torch.testing.assert_close(residual.delta, delta, rtol=1e-6, atol=1e-9)
-        assert float(residual.scale) == pytest.approx(float(scale), rel=1e-8)
+ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh]
+ORDERS = ["codes-first", "weights-first"]
+close = partial(torch.testing.assert_close, rtol=1e-7, atol=1e-13)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_encoding_is_the_forward_pass_of_the_equations(activation):
-    model, (x, _) = mlp(activation, 3), batch()
-    chain = altmin.split(model)
-    with torch.no_grad():
-        ours = encode(chain.blocks, chain.parameters(), x, LOCAL)[0][1:]
-    torch.testing.assert_close([*ours], [*reference.encode(reference.of(model), x)])
+def numbers(y: Tensor) -> Tensor:
+    """Targets for a regression, some far from every output."""
+    return F.one_hot(y, 3).double() * 4 - 1
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("mu, share", [(1e-2, 0.02), (1e-2, 1.0), (1.0, 0.3), (100.0, 0.02), (100.0, 1.0)])
-def test_one_exact_step_is_that_of_the_reference(activation, mu, share):
+def agree(model, codes: GradientCodes, x, y, mu, loss, naive=None) -> reference.Result:
+    """All that a step leaves is that of the reference, which is returned, whether numbers are read or stay tensors."""
+    layers = reference.of(model)
+    wanted = reference.Codes(codes.share, codes.order).update(layers, x, y, mu, naive or loss)
+    squares = [m**2 * reference.square(g) for m, g in zip(wanted.scales, wanted.upstream, strict=True)]
+    for context in (LOCAL, FunctionalContext()):
+        found = outcome_of(model, codes, x, y, mu, loss, context)
+        close([p.upstream for p in found.problems], wanted.upstream)
+        close([p.delta for p in found.problems], wanted.deltas)
+        close([float(p.scale) for p in found.problems], wanted.scales)
+        close([*map(float, found.costs)], wanted.costs)
+        close(float(found.objective), wanted.costs[-1] + mu / len(x) * sum(wanted.costs[:-1]))
+        close([*map(float, found.squares)], [*squares[:-1], 0.0])
+    inputs = [x, *reference.encode(layers, x)]
+    gradients = [g for pair in reference.weight_gradients(layers, inputs, wanted) for g in pair]
+    close(gradients_of(model, codes, x, y, mu, loss), gradients)
+    return wanted
+
+
+LOSSES = {
+    "cross-entropy": (nn.CrossEntropyLoss(), reference.cross_entropy, lambda y: y),
+    "squared error": (nn.MSELoss(), reference.squared_error, numbers),
+    "linear": (nn.L1Loss(), None, numbers),
+    "linear in part": (nn.SmoothL1Loss(), None, numbers),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_step_is_that_of_the_reference(loss, share, order):
+    (ours, theirs, targets), (x, y) = LOSSES[loss], batch()
+    for model in (*(mlp(activation, 3) for activation in ACTIVATIONS), net("mixed", gain=2.0), mlp(depth=1)):
+        for mu in (1e-2, 1.0, 100.0):
+            agree(model, GradientCodes(share, order), x, targets(y), mu, ours, theirs)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "scaled"])
+def test_a_loss_that_counts_more_moves_the_same_codes_and_leaves_larger_residuals(reduction):
+    """A sum over n samples as their mean; k times the loss at k times the price."""
     x, y = batch()
-    for order in ("codes-first", "weights-first"):
-        agree(mlp(activation, 3), GradientCodes(share=share, order=order), x, y, mu)
+    k = len(x) if reduction == "sum" else 1e-3
+    loss = nn.CrossEntropyLoss(reduction="sum") if reduction == "sum" else lambda o, y: k * F.cross_entropy(o, y)
+    for model in (mlp(nn.Tanh, 3), net("convolutional")):
+        for share in (0.1, 1.0):
+            found = outcome_of(model, GradientCodes(share), x, y, 0.1 if reduction == "sum" else 0.1 * k, loss)
+            wanted = outcome_of(model, GradientCodes(share), x, y, 0.1)
+            close([*map(float, found.squares)], [*map(float, wanted.squares)])
+            close(float(found.objective), k * float(wanted.objective))
+            close([p.delta for p in found.problems], [k * p.delta for p in wanted.problems])
 
 
-def test_below_kinks_at_which_a_code_has_stopped_a_smooth_block_is_left_with_its_part_of_all_that_is_asked():
-    torch.manual_seed(0)
-    layers = nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)
-    model, (x, y) = nn.Sequential(*layers).double(), batch()
-    with torch.no_grad():
-        model[6].weight.mul_(8)
-    codes = GradientCodes(share=1.0)
-    encoded, moved, _ = update_codes(model, codes, x, y, 1e-3)
-    assert ((encoded[1] > 0) & (moved[1] < encoded[1]) & (moved[1] < 0.7 * encoded[1])).any(), "some come near a kink"
-    agree(model, codes, x, y, 1e-3)
+@pytest.mark.parametrize("make", [lambda: mlp(nn.Tanh, 3), lambda: net("lenet")])
+def test_where_squares_vanish_no_code_moves_and_gradients_are_backprops(make):
+    model, (x, y) = make(), batch()
+    found = gradients_of(model, GradientCodes(1.0), x, y, 1.0, lambda o, y: 1e-20 * F.cross_entropy(o, y))
+    wanted = gradients_of(model, GradientCodes(0.0), x, y, 1.0)
+    close([1e20 * g for g in found], wanted)
 
 
-@pytest.mark.parametrize("codes", [GradientCodes(), GradientCodes(share=1.0)], ids=str)
-def test_steps_on_the_squared_error_are_those_of_the_reference(codes):
-    x, _ = batch()
-    agree(mlp(nn.Tanh, 3), codes, x, torch.randn(len(x), 3, dtype=F64), 0.5, reference.squared_error)
+@pytest.mark.parametrize("dead", [0, 2, 4])
+def test_below_units_that_are_all_silent_nothing_moves_and_nothing_is_learned(dead):
+    model, (x, y) = mlp(nn.ReLU, 3), batch()
+    nn.init.constant_(model[dead].bias, -100.0)
+    wanted = agree(model, GradientCodes(1.0), x, y, 0.1, nn.CrossEntropyLoss(), reference.cross_entropy)
+    moves = [bool(m * g.any()) for m, g in zip(wanted.scales, wanted.upstream, strict=True)]
+    assert moves == [2 * l > dead for l in range(4)]
 
 
-@pytest.mark.parametrize("activation", [nn.Identity, nn.ReLU])
-def test_with_the_full_share_no_other_length_gives_a_lower_f(activation):
-    """By search over lengths of every hidden code in turn, the others held: f along the code's own direction."""
-    model, (x, y), mu = mlp(activation, 3), batch(), 0.3
-    encoded, moved, _ = update_codes(model, GradientCodes(share=1.0), x, y, mu)
-    chain, loss = altmin.split(model), nn.CrossEntropyLoss()
-    for l in (0, 1):  # the last code's line search is in the quadratic model of the loss
-        done = [encoded[k] if k < l else moved[k] for k in range(3)]
-        best = float(altmin.objective(chain, done, x, y, mu, loss).detach())
-        for factor in (0.0, 0.5, 0.9, 0.99):
-            codes = [*done]
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("wall", [steep, cliff])
+def test_a_step_that_would_raise_f_below_the_loss_is_not_taken_and_no_code_moves(wall, order):
+    (x, y), model = batch(), mlp(nn.Identity, 3)
+    edge = float(model(x).detach().min()) - 0.01
+    wanted = agree(model, GradientCodes(1.0, order), x, y, 1e-2, wall(edge))
+    assert wanted.scales == [0.0, 0.0, 0.0, 1.0]
+    assert wanted.costs[:-1] == [0.0, 0.0, 0.0]
+    free = agree(model, GradientCodes(1.0, order), x, y, 1e-2, wall(-1e9))
+    assert min(free.scales) > 0
+
+
+# -- what f says ------------------------------------------------------------------------------------------------------
+
+
+def f_of(model, codes, x, y, mu, loss=None) -> float:
+    return float(altmin.objective(altmin.split(model), codes, x, y, mu, loss or nn.CrossEntropyLoss()).detach())
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0])
+def test_in_a_linear_net_f_is_as_reported_and_no_other_length_gives_a_lower_one(mu):
+    """With a quadratic loss and the full share; of each code in turn, those above it moved and those below encoded."""
+    model, (x, y), loss = mlp(nn.Identity, 3), batch(), nn.MSELoss()
+    encoded, moved, _ = update_codes(model, GradientCodes(1.0), x, numbers(y), mu, loss)
+    reported = outcome_of(model, GradientCodes(1.0), x, numbers(y), mu, loss).objective
+    assert float(reported) == pytest.approx(f_of(model, moved, x, numbers(y), mu, loss), rel=1e-12)
+    for l in range(3):
+        codes = [*encoded[:l], *moved[l:]]
+        best = f_of(model, codes, x, numbers(y), mu, loss)
+        for factor in (0.0, 0.9, 1.1):
             codes[l] = encoded[l] + factor * (moved[l] - encoded[l])
-            assert float(altmin.objective(chain, codes, x, y, mu, loss)) > best
-        if activation is nn.Identity:
-            codes[l] = encoded[l] + 1.01 * (moved[l] - encoded[l])
-            assert float(altmin.objective(chain, codes, x, y, mu, loss)) > best
+            assert f_of(model, codes, x, numbers(y), mu, loss) > best
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1])
-def test_a_code_takes_at_most_its_share_of_what_is_asked(share):
-    model, (x, y) = net("relu", gain=2.0), batch()
-    asked = residuals_of(model, GradientCodes(share=share, order="weights-first"), x, y, 1e-3)
-    left = residuals_of(model, GradientCodes(share=share), x, y, 1e-3)
-    taken = float((asked[1].delta - left[1].delta).norm() / asked[1].delta.norm())
-    assert taken == pytest.approx(share, rel=1e-9), "this bound is active here"
+SMOOTH = [name for name in NETS if name != "dropout"]
 
 
 @given(
-    name=st.sampled_from([n for n in NETS if n != "dropout"]),
+    name=st.sampled_from(list(NETS)),
     exponent=st.floats(-4, 3),
     share=st.sampled_from([0.0, 0.03, 0.1, 0.5, 1.0]),
     gain=st.sampled_from([0.3, 1.0, 5.0]),
     seed=st.integers(0, 1000),
 )
-def test_f_never_rises_over_a_code_update(name, exponent, share, gain, seed):
+def test_f_never_rises_below_the_loss_nor_where_blocks_are_linear(name, exponent, share, gain, seed):
     model, (x, y), mu = net(name, seed, gain), batch(seed), 10.0**exponent
-    encoded, moved, residuals = update_codes(model, GradientCodes(share=share), x, y, mu)
-    loss = float(F.cross_entropy(encoded[-1], y))
-    f = float(altmin.objective(altmin.split(model), moved, x, y, mu, nn.CrossEntropyLoss()))
-    assert f <= loss * (1 + 1e-10) + 1e-13
-    costs = float(residuals[-1].cost + mu / len(x) * sum(r.cost for r in residuals[:-1]))
-    assert costs == pytest.approx(f, rel=1e-6)
+    found = outcome_of(model, GradientCodes(share), x, y, mu)
+    assert found.objective <= found.loss * (1 + 1e-12) + 1e-13
+    if share == 0:
+        assert float(found.objective) == float(found.loss)
+    if name != "dropout":  # f would draw another mask
+        encoded, moved, _ = update_codes(model, GradientCodes(share), x, y, mu)
+        assert f_of(model, [*encoded[:-2], moved[-1]], x, y, mu) <= found.loss * (1 + 1e-12) + 1e-13
 
 
-def test_no_rectified_unit_of_a_hidden_code_crosses_zero():
-    x, y = batch(samples=40)
-    encoded, moved, _ = update_codes(net("relu", gain=3.0), GradientCodes(share=1.0), x, y, 1e-3)
-    assert ((encoded[0] > 0) == (moved[0] >= 0)).all()
-    assert (moved[0] == 0).any() or (moved[0] - encoded[0]).abs().max() > 0.1, "the step is long enough to reach some"
+@pytest.mark.parametrize("name", SMOOTH)
+def test_every_short_move_lowers_f_and_by_as_much_as_reported(name):
+    model, (x, y), mu = net(name), batch(), 1e5  # so dear that moves are short
+    encoded, moved, _ = update_codes(model, GradientCodes(1.0), x, y, mu)
+    values = [f_of(model, [*encoded[:l], *moved[l:]], x, y, mu) for l in range(len(moved), -1, -1)]
+    assert all(after < before for before, after in itertools.pairwise(values))
+    reported = float(outcome_of(model, GradientCodes(1.0), x, y, mu).objective)
+    assert values[0] - reported == pytest.approx(values[0] - values[-1], rel=1e-2)
 
 
-class Spike(nn.Module):
-    """W x + 1000 x^2: no linear model holds far."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        return self.layer(x) + 1000 * x.square()
+# -- groups of blocks -------------------------------------------------------------------------------------------------
 
 
-def test_a_step_that_would_raise_f_is_not_taken_and_the_weights_get_backprops_gradient():
-    torch.manual_seed(0)
-    model, (x, y) = (
-        nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), Spike(), nn.Linear(6, 3)).double(),
-        batch(),
-    )
-    encoded, moved, residuals = update_codes(model, GradientCodes(share=1.0), x, y, 1e-6)
-    assert torch.equal(moved[1], encoded[1])
-    loss = F.cross_entropy(model(x), y)
-    wanted = torch.autograd.grad(loss, model[0].weight)[0]
-    chain = altmin.split(model)
-    found = chain.blocks[0].core.grads(chain.parameters()[0], residuals[0].saved, residuals[0].delta)[0]
-    if float(residuals[-1].cost) == float(loss):  # the last code did not move either
-        torch.testing.assert_close(found, wanted)
-    assert F.cosine_similarity(found.flatten(), wanted.flatten(), 0) > 0.5
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", ["tanh", "mixed", "lenet", "transformer"])
+def test_blocks_that_move_group_by_group_move_as_all_at_once(name, order):
+    model, (x, y), codes = net(name), batch(), GradientCodes(0.3, order)
+    blocks, output = encoded_blocks(model, x)
+    loss = OutputLoss(adapt(nn.CrossEntropyLoss()), output, y, 0.1, LOCAL)
+    top = Target(loss.delta, 1.0, loss)
+    whole = codes(blocks, top, LOCAL)
+    for cut in range(1, len(blocks)):
+        upper = codes(blocks[cut:], top, LOCAL)
+        lower = codes(blocks[:cut], upper.below, LOCAL)
+        assert (upper.below.loss, lower.below) == (None, None)
+        close(upper.below.delta, whole.problems[cut - 1].upstream)
+        both = joined([upper, lower])
+        for a, b in zip(both.problems, whole.problems, strict=True):
+            close([a.delta, a.upstream, float(a.scale)], [b.delta, b.upstream, float(b.scale)])
+        close([*map(float, (*both.costs, *both.squares))], [*map(float, (*whole.costs, *whole.squares))])
 
 
-# -- the limit of small steps: backprop ------------------------------------------------------------------------------
+# -- the limit of small steps: backprop -------------------------------------------------------------------------------
 
 
-def compare_with_backprop(model, codes, x, y, tolerance) -> None:
-    """Every parameter's gradient is backprop's, in direction and size."""
-    chain = altmin.split(model)
-    torch.manual_seed(0)
-    residuals = residuals_of(model, codes, x, y, 1.0)
-    ours = [
-        g
-        for block, p, r in zip(chain, chain.parameters(), residuals, strict=True)
-        for g in block.core.grads(p, r.saved, r.delta)
-    ]
-    torch.manual_seed(0)
-    twin = copy.deepcopy(model)
-    h = x
-    for block in altmin.split(twin):
+def backprop(model, x, y) -> list[Tensor]:
+    """The gradients of all parameters, by blocks; the model is left as it was."""
+    chain, h = altmin.split(copy.deepcopy(model)), x
+    for block in chain:
         for m in block.maps:
             h = m.module(h)
-    F.cross_entropy(h, y).backward()
-    theirs = [p.grad for block in altmin.split(twin).parameters() for p in block]
-    for a, b in zip(ours, theirs, strict=True):
-        if b.norm() > 1e-12 * max(t.norm() for t in theirs):  # not the bias that batch norm takes away
-            a, b = a.double().flatten(), b.double().flatten()
-            assert float(a @ b / a.norm() / b.norm()) > 1 - tolerance
-            assert float(a.norm() / b.norm()) == pytest.approx(1, abs=10 * tolerance**0.5)
-
-
-@pytest.mark.parametrize("name", [n for n in NETS if n != "dropout"])
-@pytest.mark.parametrize("share", [0.0, 1e-6])
-def test_small_steps_give_every_block_backprops_gradient(name, share):
-    compare_with_backprop(net(name), GradientCodes(share=share), *batch(), 1e-8)
-
-
-def test_pools_that_are_tied_hand_down_backprops_gradient():
-    """On images with a constant background, where every window of it is a kink."""
-    torch.manual_seed(0)
-    model, y = altmin.models.lenet5().double(), torch.arange(6) % 3
-    x = torch.full((6, 1, 28, 28), -0.4, dtype=F64)
-    x[:, :, 10:18, 8:20] = torch.randn(6, 1, 8, 12, dtype=F64)
-    for share in (0.0, 1e-6):
-        compare_with_backprop(model, GradientCodes(share=share), x, y, 1e-6)
-
-
-@pytest.mark.parametrize(
-    "name, body, share",
-    [
-        ("tanh", lambda: [m for _ in range(200) for m in (nn.Tanh(), nn.Linear(12, 12))], 0.0),
-        ("relu", lambda: [m for _ in range(200) for m in (nn.ReLU(), nn.Linear(12, 12))], 1e-3),
-        pytest.param("own", lambda: [Residual(12, 200) for _ in range(200)], 1e-7, marks=pytest.mark.slow),
-    ],
-)
-def test_two_hundred_layers_in_float32_get_backprops_gradients(name, body, share):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 12), *body(), nn.Linear(12, 3))
-    for m in model:
-        if isinstance(m, nn.Linear) and m.in_features == 12:
-            nn.init.orthogonal_(m.weight, 1.0 if name == "tanh" else 2**0.5)
-    x, y = batch()
-    compare_with_backprop(model, GradientCodes(share=share), x.float(), y, 1e-4 + 10 * share)
-
-
-# -- numbers that are not read ----------------------------------------------------------------------------------------
+    return list(torch.autograd.grad(F.cross_entropy(h, y), [p for block in chain.parameters() for p in block]))
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_numbers_that_are_not_read_change_nothing(name):
-    model, (x, y), codes = net(name, gain=3.0), batch(), GradientCodes()
+def test_without_code_moves_every_gradient_is_backprops(name):
+    model, (x, y) = net(name), batch()
     torch.manual_seed(0)
-    wanted = residuals_of(model, codes, x, y, 0.1)
-    for numbers in (Tensors, Scalars):
-        torch.manual_seed(0)
-        found = residuals_of(model, codes, x, y, 0.1, context=Context(numbers=numbers))
-        for a, b in zip(found, wanted, strict=True):
-            torch.testing.assert_close(a.delta, b.delta)
-            assert float(a.cost) == pytest.approx(float(b.cost), rel=1e-9)
-            assert float(a.moved) == pytest.approx(float(b.moved), rel=1e-9)
+    ours = gradients_of(model, GradientCodes(0.0), x, y, 1.0)
+    torch.manual_seed(0)
+    close(ours, backprop(model, x, y))
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("activation, share", [(nn.Tanh, 0.0), (nn.ReLU, 1e-3)])
+def test_two_hundred_layers_in_float32_get_backprops_gradients(activation, share):
+    torch.manual_seed(0)
+    body = [m for _ in range(200) for m in (activation(), nn.Linear(12, 12))]
+    model, (x, y) = nn.Sequential(nn.Linear(4, 12), *body, nn.Linear(12, 3)), batch()
+    for m in body[1::2]:
+        nn.init.orthogonal_(m.weight, 1.0 if activation is nn.Tanh else 2**0.5)
+    ours = gradients_of(model, GradientCodes(share), x.float(), y, 1.0)
+    for a, b in zip(ours, backprop(model, x.float(), y), strict=True):
+        assert (a - b).norm() <= (1e-3 + 30 * share) * b.norm()
 
 
 @pytest.mark.parametrize("options", [{"share": 1.1}, {"share": -0.1}, {"order": "both"}], ids=str)

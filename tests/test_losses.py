@@ -9,21 +9,16 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from altmin import methods
-from altmin.calculus.context import LOCAL, Context
-from altmin.calculus.numbers import Tensors
 from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
 F64 = torch.float64
 close = torch.testing.assert_close
 
 
-UNREAD, TRACED = Context(numbers=Tensors), Context(numbers=Tensors, traced=True)
-
-
-def evaluate(loss, o: Tensor, y: Tensor, context: Context = LOCAL) -> Evaluation:
-    """The loss at one output, as the code update sees it."""
-    adapted = adapt(loss)
-    return adapted.at(o, adapted.prepare(o, y, context))
+def evaluate(loss, o: Tensor, y: Tensor, functional: bool = False) -> Evaluation:
+    """The loss at one output, as the code update sees it; functional: that of an ensemble or a recorded step."""
+    adapted = adapt(loss).functional() if functional else adapt(loss)
+    return adapted.at(o, adapted.prepare(o, y))
 
 
 def custom(output: Tensor, y: Tensor) -> Tensor:
@@ -93,22 +88,19 @@ def test_an_adapted_loss_is_called_as_the_users_own(name):
 
 
 @EVERY_LOSS
-def test_inside_vmap_and_with_numbers_that_are_not_read_a_loss_is_the_same(name):
+def test_inside_vmap_a_loss_is_the_same(name):
     loss, o, y = problem(name)
     other, targets = problem(name, seed=1)[1:]
-    adapted = adapt(loss)
 
-    def all_of(o: Tensor, y: Tensor, q: Tensor, context: Context = TRACED) -> tuple[Tensor, Tensor, Tensor]:
-        value, delta, hessian = adapted.at(o, adapted.prepare(o, y, context))
+    def all_of(o: Tensor, y: Tensor, q: Tensor, functional: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        value, delta, hessian = evaluate(loss, o, y, functional)
         return value, delta, hessian(q)
 
     outputs, labels, q = torch.stack([o, other]), torch.stack([y, targets]), torch.randn(2, *o.shape, dtype=F64)
     together = vmap(all_of)(outputs, labels, q)
     for i in range(2):
-        alone, unread = (all_of(outputs[i], labels[i], q[i], context) for context in (LOCAL, UNREAD))
-        for found, same, wanted in zip(together, unread, alone, strict=True):
+        for found, wanted in zip(together, all_of(outputs[i], labels[i], q[i], False), strict=True):
             close(found[i], wanted)
-            close(same, wanted)
 
 
 @pytest.mark.parametrize("name, samples", [("cross-entropy", 6), ("squared", 6), ("L1", 6), ("summed", 1)])
@@ -193,18 +185,18 @@ def test_one_hot_labels_are_labels_and_probabilities_their_mean(smoothing):
 
 def test_a_label_out_of_range_that_nobody_may_read_becomes_nan():
     o, y = torch.zeros(3, 4), torch.tensor([0, 4, -1])
-    rows = CrossEntropy().prepare(o, y, UNREAD).rows
+    rows = CrossEntropy().functional().prepare(o, y).rows
     close(rows[0], torch.tensor([1.0, 0.0, 0.0, 0.0]))
     assert rows[1:].isnan().all()
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("unread", [False, True])
-def test_labels_of_minus_100_count_for_nothing_as_in_torch(smoothing, unread):
+@pytest.mark.parametrize("functional", [False, True])
+def test_labels_of_minus_100_count_for_nothing_as_in_torch(smoothing, functional):
     torch.manual_seed(0)
     o, y, q = torch.randn(6, 4, dtype=F64), torch.tensor([0, -100, 3, 1, -100, 2]), torch.randn(6, 4, dtype=F64)
     theirs = nn.CrossEntropyLoss(label_smoothing=smoothing)
-    value, delta, hessian = evaluate(theirs, o, y, UNREAD if unread else LOCAL)
+    value, delta, hessian = evaluate(theirs, o, y, functional)
     ours = value, delta, hessian(q)
     close(ours, autograd_of(theirs, o, y, q))
 
@@ -295,17 +287,17 @@ def rows_only(loss: nn.CrossEntropyLoss, y: Tensor):
     )
 
 
-@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("functional", [False, True])
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_a_label_at_every_place_of_a_sequence_is_that_of_a_sample(name, second, unread):
+def test_a_label_at_every_place_of_a_sequence_is_that_of_a_sample(name, second, functional):
     """Classes last, as transformers give them, or second, as in torch."""
     loss, o, y, q = sequences(name)
     function = rows_only(loss, y)
     gradient = torch.func.grad(function)
     expected = function(o), gradient(o), torch.func.jvp(gradient, (o,), (q,))[1]
     turn = (lambda t: t.transpose(1, 2)) if second else (lambda t: t)
-    value, delta, hessian = evaluate(loss, turn(o), y, UNREAD if unread else LOCAL)
+    value, delta, hessian = evaluate(loss, turn(o), y, functional)
     ours = value, turn(delta), turn(hessian(turn(q)))
     close(ours, expected)
     close(adapt(loss)(turn(o), y), expected[0])
@@ -322,17 +314,17 @@ def test_a_callable_of_ones_own_over_all_places_is_the_same_step(name):
     close((ours.value, ours.delta, ours.hessian(q)), (theirs.value, theirs.delta, theirs.hessian(q)))
 
 
-@pytest.mark.parametrize("unread", [False, True])
-def test_a_large_vocabulary_needs_no_table(unread):
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_large_vocabulary_needs_no_table(functional):
     torch.manual_seed(0)
     theirs, y = nn.CrossEntropyLoss(label_smoothing=0.1), torch.tensor([0, 2999, -100, 5])
     o, q = torch.randn(4, 3000, dtype=F64), torch.randn(4, 3000, dtype=F64)
-    value, delta, hessian = evaluate(theirs, o, y, UNREAD if unread else LOCAL)
+    value, delta, hessian = evaluate(theirs, o, y, functional)
     ours = value, delta, hessian(q)
     close(ours, autograd_of(theirs, o, y, q))
     loss = CrossEntropy(0.1)
     both = torch.stack([y, y.flip(0)])
-    rows, mass = vmap(lambda y: loss.prepare(o, y, TRACED)[:2])(both)
+    rows, mass = vmap(lambda y: loss.functional().prepare(o, y)[:2])(both)
     for i in range(2):
         alone = loss.prepare(o, both[i])
         close((rows[i], mass[i]), (alone.rows, alone.mass))

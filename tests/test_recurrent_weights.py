@@ -6,21 +6,21 @@ import pytest
 import torch
 from coactivation_cases import memories
 from conftest import elman_problem as problem
-from test_codes_recurrent import MU, SWEEPS, close, expected
+from conftest import residuals_of
+from test_codes_recurrent import MU, SWEEPS, close, places
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import altmin
 
 
 def chosen_codes(model, x, y):
-    """Inputs a_t = (x_t, h_{t-1}, 1) and deltas of the recurrent block, from the naive loop, and its scale."""
-    _, xs, home, _, m, moved = expected(model, x, y, "parallel", False)
-    rows = []
-    for s, c, v in zip(xs, home, moved.v, strict=True):
-        h = torch.tanh(c - m * v)
-        before = torch.cat([torch.zeros_like(h[:1]), h[:-1]])
-        rows.append(torch.cat([s, before, torch.ones_like(s[:, :1])], 1))
-    return torch.cat(rows), torch.cat(moved.left) / moved.a, m * moved.a
+    """Inputs a_t = (x_t, h_{t-1}, 1) of the recurrent block, from the naive loop, its residuals, and its scale."""
+    ((_, layer, _, _),) = places(model, x)
+    before = F.pad(layer.encode()[1].unflatten(0, x.shape[:2])[:, :-1], (0, 0, 1, 0))
+    cell = residuals_of(model, altmin.RecurrentCodes("parallel", order="codes-first"), x, y, MU)[0]
+    rows = torch.cat([x, before, torch.ones_like(x[..., :1])], 2)
+    return rows.flatten(0, 1), cell.delta.flatten(0, 1), cell.scale
 
 
 def joined(cell: nn.RNN) -> Tensor:

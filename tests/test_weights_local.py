@@ -5,7 +5,7 @@ import copy
 import pytest
 import reference
 import torch
-from conftest import update_codes
+from conftest import gradients_of, residuals_of, update_codes
 from torch import Tensor, nn
 
 import altmin
@@ -36,19 +36,7 @@ def naive_codes(model, x, y) -> tuple[reference.Net, reference.Result]:
 
 def naive_gradients(model, x, y) -> list[Tensor]:
     layers, found = naive_codes(model, x, y)
-    return [g for pair in reference.weight_gradients(layers, x, found) for g in pair]
-
-
-def gradients_of_f(parts, moved, scales, x, y) -> list[Tensor]:
-    """By autograd on f at given codes, each block's terms alone depending on its weights; a hidden block's gradient is
-    brought to the loss's own scale, over 2 mu scale / n."""
-    below, found = [x, *moved], []
-    for l, part in enumerate(parts):
-        last = l == len(parts) - 1
-        out = part(below[l])
-        term = nn.CrossEntropyLoss()(out, y) if last else (moved[l] - out).square().sum() / 2 / scales[l]
-        found += torch.autograd.grad(term, list(part.parameters()))
-    return found
+    return [g for pair in reference.weight_gradients(layers, [x, *reference.encode(layers, x)], found) for g in pair]
 
 
 def close(ours, theirs, tolerance: float = 1e-10) -> None:
@@ -76,36 +64,19 @@ def test_every_blocks_gradient_is_that_of_the_reference(activation):
     close(model.parameters(), [b - 0.1 * g for b, g in zip(before, gradients, strict=True)])
 
 
-def test_gradients_through_convolution_and_batch_norm_are_those_of_f():
+def test_gradients_through_convolution_and_batch_norm_are_those_of_the_residuals():
     torch.manual_seed(0)
     model = nn.Sequential(
         *(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
         *(nn.Linear(12, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)),
     ).double()
     x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
-    twin = copy.deepcopy(model)
-    _, moved, residuals = update_codes(twin, altmin.GradientCodes(share=0.2), x, y, MU)
-    gradients = gradients_of_f([twin[:2], twin[2:7], twin[7:]], moved, [r.scale for r in residuals], x, y)
-    trainer(model, altmin.LocalSGD(lr=0.0)).step(x, y)
-    close([p.grad for p in model.parameters()], gradients)
-
-
-def test_where_codes_stop_at_kinks_what_is_left_is_what_was_asked_less_the_blocks_own_move():
-    """A block is left with delta - (F(c) - F(c moved)) / scale, and its weights with the gradient of <that, F>."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 3)),
-    ).double()
-    x, y = torch.randn(6, 1, 6, 6, dtype=F64), torch.randint(3, (6,))
-    codes = altmin.GradientCodes(share=1.0)
-    encoded, moved, residuals = update_codes(model, codes, x, y, 1e-3)
-    asked = update_codes(model, altmin.GradientCodes(share=1.0, order="weights-first"), x, y, 1e-3)[2][1]
-    left = asked.delta - (model[1:5](encoded[0]) - model[1:5](moved[0])) / asked.scale
-    torch.testing.assert_close(residuals[1].delta, left.detach())
-    gradients = torch.autograd.grad((model[1:5](moved[0]) * left.detach()).sum(), list(model[4].parameters()))
-    altmin.AltMin(model, codes=codes, weights=altmin.LocalSGD(lr=0.0), penalty=constant(1e-3)).step(x, y)
-    close([p.grad for p in model[4].parameters()], gradients)
+    codes = altmin.GradientCodes(share=0.2)
+    encoded, _, residuals = update_codes(model, codes, x, y, MU)
+    wanted = []
+    for part, c, r in zip((model[:2], model[2:7], model[7:]), [x, *encoded], residuals, strict=False):
+        wanted += torch.autograd.grad((part(c) * r.delta).sum(), list(part.parameters()))
+    close(gradients_of(model, codes, x, y, MU), wanted)
 
 
 def test_a_hidden_block_whose_code_does_not_move_gets_no_gradient_and_no_nan():
@@ -165,18 +136,19 @@ def test_each_block_may_have_its_own_learning_rate():
 
 @pytest.mark.parametrize("steps", [2, 4])
 def test_several_inner_steps_are_a_loop_over_the_same_codes(steps):
-    """A hidden layer's delta is (W a - c) / scale, and follows the weights."""
+    """A hidden layer's delta is (W a - c) / scale, and follows the weights; that of the output layer, too."""
     model, x, y = setting()
     layers, found = naive_codes(model, x, y)
     trainer(model, altmin.LocalSGD(lr=0.2, momentum=0.0, steps=steps)).step(x, y)
-    below = [x, *found.codes]
+    start, residuals = reference.encode(layers, x), found.deltas
+    below, output = [x, *start], layers.layer(2, found.codes[1])
     for _ in range(steps):
-        pairs = reference.weight_gradients(layers, x, found)
+        pairs = reference.weight_gradients(layers, below, found)
         layers.weights = [W - 0.2 * g[0] for W, g in zip(layers.weights, pairs, strict=True)]
         layers.biases = [b - 0.2 * g[1] for b, g in zip(layers.biases, pairs, strict=True)]
-        outputs = [layers.layer(l, below[l]) for l in range(3)]
-        hidden = [(o - c) / m for o, c, m in zip(outputs, found.codes, found.scales, strict=False)]
-        found.deltas = [*hidden, reference.gradient(lambda o: reference.cross_entropy(o, y), outputs[2])]
+        changes = [layers.layer(l, below[l]) - start[l] for l in range(3)]
+        hidden = [r + change / m for r, change, m in zip(residuals, changes, found.scales, strict=True)][:2]
+        found.deltas = [*hidden, reference.gradient(lambda o: reference.cross_entropy(o, y), output + changes[2])]
     wanted = [p for pair in zip(layers.weights, layers.biases, strict=True) for p in pair]
     close(model.parameters(), wanted)
 
@@ -185,14 +157,17 @@ def test_several_inner_steps_hold_for_cores_that_are_not_linear_in_their_paramet
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
     x, y = torch.randn(8, 4, dtype=F64), torch.randint(3, (8,))
-    twin = copy.deepcopy(model)
-    _, (code,), residuals = update_codes(copy.deepcopy(model), altmin.GradientCodes(share=0.2), x, y, MU)
+    twin = copy.deepcopy(model)[:2]
+    r, _ = residuals_of(model, altmin.GradientCodes(share=0.2), x, y, MU)
     trainer(model, altmin.LocalSGD(lr=0.3, momentum=0.0, steps=3)).step(x, y)
+    start = twin(x).detach()
     for _ in range(3):
-        gradients = gradients_of_f([twin[:2], twin[2:]], [code], [residuals[0].scale], x, y)
+        output = twin(x)
+        delta = r.delta + (output.detach() - start) / r.scale
+        gradients = torch.autograd.grad((output * delta).sum(), [*twin.parameters()])
         for p, g in zip(twin.parameters(), gradients, strict=True):
             p.data.sub_(0.3 * g)
-    close(model.parameters(), twin.parameters())
+    close(model[:2].parameters(), twin.parameters())
 
 
 def test_l1_on_weights_is_soft_thresholding_after_the_step_and_spares_biases():
