@@ -190,12 +190,7 @@ class FunctionalModule(AnyModule):
 
     def __init__(self, of: AnyModule):
         super().__init__(of.module, of.several)
-        self.changes_input, dropped = of.changes_input, [m for m in of.module.modules() if _drops(m)]
-        if of.draws or dropped:
-            raise ValueError(
-                f"{of.module._get_name()} draws random numbers, and an ensemble's or a recorded step would draw others "
-                "in every pass; train it with a trainer of its own, or without dropout inside"
-            )
+        self.of, self.changes_input = of, of.changes_input
 
     def functional(self) -> Map:
         return self
@@ -203,6 +198,12 @@ class FunctionalModule(AnyModule):
     def _pass(
         self, p: Params, xs: Sequence[Any], context: Context, start: list[Tensor], rng: Tensor | None
     ) -> tuple[Tensor, Pass]:
+        if self.of.draws or any(map(_drops, self.module.modules())):
+            raise ValueError(
+                f"{self.module._get_name()} draws random numbers, and an ensemble's or a recorded step would draw "
+                "others in every pass; train it with a trainer of its own, or without dropout inside"
+            )
+
         def call(p: Params, moving: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
             return self._call(p, self._given(_placed(xs, moving)), context, start)
 
@@ -226,7 +227,7 @@ class FunctionalModule(AnyModule):
             return self._call(p, self._given(_placed(saved.xs, moving)), saved.context, saved.start)[0]
 
         p = [q.detach() for q in p]
-        with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no forward derivative
+        with sdpa_kernel(SDPBackend.MATH), _layer_by_layer():  # the other kernels have no forward derivative
             return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
 
 
@@ -302,3 +303,14 @@ def _plain_kernels() -> Iterator[None]:
     """Within, attention and recurrence are computed by operations with derivatives of every order."""
     with _one_thread, sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         yield
+
+
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """Within, torch's modules of attention do not use the kernel for a whole layer."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)

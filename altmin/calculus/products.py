@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+CONVOLUTIONS: Sequence[Any] = (F.conv1d, F.conv2d, F.conv3d)
+TRANSPOSED: Sequence[Any] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 Geometry = Sequence[Any]
 """Stride, padding, dilation, transposed, output padding and groups, as torch.convolution takes them."""
 
@@ -31,7 +33,11 @@ def outer(v: Tensor, x: Tensor) -> Tensor:
 
 def convolution(x: Tensor, W: Tensor, b: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor]:
     """Return x * W + b, and x in the type in which torch has multiplied."""
-    y = torch.convolution(x, W, b, *geometry)
+    stride, padding, dilation, transposed, output_padding, groups = geometry
+    if transposed:
+        y = TRANSPOSED[x.ndim - 3](x, W, b, stride, padding, output_padding, groups, dilation)
+    else:
+        y = CONVOLUTIONS[x.ndim - 3](x, W, b, stride, padding, dilation, groups)
     return y.to(x.dtype), x.to(y.dtype)
 
 

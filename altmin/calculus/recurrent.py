@@ -60,7 +60,7 @@ class Recurrence(Map):
         steps, real = self.module.parts(x)
         steps, real = steps.transpose(0, 1).contiguous(), None if real is None else real.transpose(0, 1)
         weights = [q.to(x.dtype) for q in (*p[:2], *self._biases(p))]
-        h = opaque_recurrence(self.mode, steps, *weights)
+        h = opaque_recurrence(self.mode, steps, *weights).to(x.dtype)
         h = h if real is None else h * real
         output = torch.cat([h, real], -1) if self.marked and real is not None else h
         return output.transpose(0, 1), Steps(steps, h, real)
@@ -170,7 +170,7 @@ class StepwiseLinear(Linear):
 
 def _total(v: Tensor) -> Tensor:
     """The sum over steps and samples; on a CPU a product is many times faster."""
-    return v.sum((0, 1)) if v.is_cuda else (v.flatten(0, 1).mT @ v.new_ones(v[..., 0].numel(), 1)).squeeze(1)
+    return v.sum((0, 1)) if v.is_cuda else torch.mv(v.flatten(0, 1).mT, v.new_ones(v[..., 0].numel())).to(v.dtype)
 
 
 def _product(v: Tensor, x: Tensor) -> Tensor:

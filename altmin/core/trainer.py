@@ -34,7 +34,8 @@ class Metrics:
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
     objective: f(W, C; mu) after the codes moved, per sample. residuals: root mean square of c_l - W_l s(c_{l-1}) after
-    the codes moved, for each hidden block. movements: root mean square of c_l's offset from its encoded value.
+    the codes moved, for each hidden block. movements: root mean square of how far c_l has
+    moved from the value that its block gives it.
     """
 
     loss: Tensor

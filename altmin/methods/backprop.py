@@ -71,7 +71,8 @@ class Backprop(OptimizerMethod):
             value = loss.detach()
             if context.shard is not None:
                 loss, value = self._summed(loss, output, y, sample_weight, context)
-        loss.backward()
+        with torch.autocast(value.device.type, enabled=False):
+            loss.backward()
         moved = [p for p in self.model.parameters() if p.grad is not None]
         for p, grad in zip(moved, sum_tree([p.grad for p in moved], context), strict=True):
             p.grad = grad

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus import Map
 from altmin.common.errors import Diverged
 from altmin.common.state import overwrite
+from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes, with_states
 from altmin.core.trainer import AltMin, Metrics
@@ -186,7 +187,8 @@ class AltMinStep(CapturedStep):
         """Take the step. Return loss, mu, objective, costs and squared movements of the hidden blocks in one vector;
         whether the step is accepted; the sizes of the hidden codes; and what is still to be done: the contributions for
         rules with kernels, and the states of the code solver."""
-        am, updates, theta = self.am, self.am.updates, self.am.theta
+        am, updates = self.am, self.am.updates
+        theta: Theta = am.theta
         context = CompiledContext() if compiled else FunctionalContext()
         if compiled and self.channels_last:
             x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
@@ -214,7 +216,7 @@ class AltMinStep(CapturedStep):
     def tensors(self) -> list[Tensor]:
         own = pytree.tree_leaves((self.am.updates.states, self.am.code_states))
         model: list[Tensor] = [*self.am.model.buffers()]
-        model += self.am.model.parameters()
+        model.extend(self.am.model.parameters())
         return [self.state, *model, *own]
 
     def _fixed(self) -> list[Any]:

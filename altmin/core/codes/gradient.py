@@ -128,10 +128,10 @@ class GradientCodes:
     ) -> tuple[list[LineSearch], Number]:
         """Return the line search of every code, from one vector of inner products, and the square of the last move."""
         top, pairs, o = target.loss, [], target.delta
-        for k, (_, q, own, _) in enumerate(steps):
+        for k, (u, q, own, _) in enumerate(steps):
             Hq = q if k or top is None else top.hessian(q)
             bounded = q if k or top is None else top.curved(q, Hq, self.share)
-            slope = (own, own) if own is delta[k + 1] else (o, q)  # |g|^2 = <delta, J g>
+            slope = (own, own) if own is u and o is delta[k] else (o, q)  # |g|^2 = <delta, J g>
             pairs += [(o, o), slope, (q, Hq), (delta[k], delta[k]), (bounded, bounded)]
             o = own
         numbers = context.numbers(context.inners([*pairs, (o, o)]))

@@ -119,7 +119,7 @@ class Problem(NamedTuple):
         if self.at is not None:
             return self._replace(saved=saved, delta=self.at(change))
         # of a code that has not moved only delta is known
-        scale = torch.as_tensor(self.scale)
+        scale = torch.as_tensor(self.scale, dtype=torch.float64)
         pull = torch.where(scale > SMALLEST, 1 / scale.clamp_min(SMALLEST), 0.0).to(change)
         return self._replace(saved=saved, delta=self.delta + pull * change)
 

@@ -131,7 +131,8 @@ class CoActivationMemory(WeightRule):
         n = context.samples(problem.delta)
         for layer in layers(block):
             a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
-            found[layer.first] = self.layer.measure(a, times / n, weights)
+            with torch.autocast(a.device.type, enabled=False):
+                found[layer.first] = self.layer.measure(a, times / n, weights)
         trained = [p.requires_grad for p in block.parameters()]
         grads = [g if t else torch.zeros_like(g) for g, t in zip(grads, trained, strict=True)]
         return {"grads": grads, "memory": found}

@@ -173,6 +173,10 @@ class Updates:
         """Return the next update, as proposals of all rules. numbers: of the blocks' rules, None for the present
         ones."""
         rates = self.rates(self.numbers() if numbers is None else numbers, samples, self.kind(self.count + 1))
+        with torch.autocast(self.theta[0][0].device.type, enabled=False):
+            return self._proposed(contributions, rates)
+
+    def _proposed(self, contributions: Mapping[int, Any], rates: Mapping[int, Any]) -> list[Proposal]:
         if any(isinstance(each, Problem) for each in contributions.values()):
             mine = {l: each for l, each in contributions.items() if each is not None}
             changes = self.changes(self.theta, self.states, mine, rates)
@@ -203,6 +207,7 @@ class Updates:
     def _apply(self, proposals: Sequence[Proposal]) -> None:
         for each in proposals:
             each.apply(None)
+        torch.clear_autocast_cache()  # of rounded weights
         self.count += 1
 
     def gather(self, contributions: Sequence[Any], samples: int) -> None:
