@@ -44,10 +44,11 @@ def trainer(model, **options) -> altmin.AltMin:
 
 def memories(am: altmin.AltMin) -> dict[int, SimpleNamespace]:
     """A, B and their samples by block, from the state A, R = B - W A of its rule."""
-    of = {l: as_matrix(am.theta[l]).detach() for l in am.updates.states}
+    kept = {l: s for l, s in am.updates.states.items() if "A" in s}
+    of = {l: as_matrix(am.theta[l]).detach() for l in kept}
     return {
         l: SimpleNamespace(A=s["A"].clone(), B=of[l] @ s["A"] + s["R"], samples=s["samples"].item())
-        for l, s in am.updates.states.items()
+        for l, s in kept.items()
     }
 
 

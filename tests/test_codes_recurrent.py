@@ -120,7 +120,7 @@ def check(real, cell, step, m, order) -> None:
     close(float(cell.scale), m * step.a)
     close(cell.upstream[real], step.rest if order == "codes-first" else step.g)
     assert not cell.upstream[~real].any()
-    close(float(cell.square), (m * step.a) ** 2 * square(step.g))
+    close(float(cell.square), (m * step.a) ** 2 * square(step.rest))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -54,13 +54,9 @@ def values(model) -> list[Tensor]:
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.GELU])
 def test_every_blocks_gradient_is_that_of_the_reference(activation):
     model, x, y = setting(activation, seed=1)
-    before = values(model)
+    before, gradients = values(model), naive_gradients(model, x, y)
+    close(gradients_of(model, altmin.GradientCodes(share=0.2), x, y, MU), gradients)
     trainer(model, altmin.LocalSGD(lr=0.1)).step(x, y)
-    twin = copy.deepcopy(model)
-    for p, b in zip(twin.parameters(), before, strict=True):
-        p.data.copy_(b)
-    gradients = naive_gradients(twin, x, y)
-    close([p.grad for p in model.parameters()], gradients)
     close(model.parameters(), [b - 0.1 * g for b, g in zip(before, gradients, strict=True)])
 
 
