@@ -103,9 +103,14 @@ def test_a_precision_sets_the_flags_and_gives_them_back_even_after_an_error(
         return matmul, cudnn, torch.get_float32_matmul_precision()
 
     as_found, seen = flags(), []
-    with pytest.raises(Diverged), using(name):
-        seen = [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
-        raise Diverged("a step")
+
+    def fail() -> None:
+        with using(name):
+            seen.extend([torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32])
+            raise Diverged("a step")
+
+    with pytest.raises(Diverged):
+        fail()
     assert seen == [inside, inside]
     assert flags() == as_found
 

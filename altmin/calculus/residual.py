@@ -11,24 +11,24 @@ from altmin.calculus.elementwise import ReLU
 
 
 class ResidualLayer(Map):
-    """y = x + s W relu(x). It saves what its rectifier saves."""
+    """y = x + s W relu(x). It saves x and relu(x)."""
 
     def __init__(self, module: Any):
         super().__init__(module)
         self.relu = ReLU(nn.ReLU())
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        a, saved = self.relu.forward((), x)
-        return self._add(x, p, a), saved
+        a = x.clamp_min(0)
+        return self._add(x, p, a), (x, a)
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return self._sum(v, self.relu.vjp((), saved, products.matmul(v, p[0])))
+        return self._sum(v, self.relu.vjp((), saved[1], products.matmul(v, p[0])))
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return self._add(u, p, self.relu.jvp((), saved, u))
+        return self._add(u, p, self.relu.jvp((), saved[1], u))
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        v, a = v.flatten(0, -2), saved.flatten(0, -2)
+        v, a = v.flatten(0, -2), saved[1].flatten(0, -2)
         return (products.outer(v, a).mul_(self.module.scale),)
 
     def input(self, saved: Saved) -> Tensor:

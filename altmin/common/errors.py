@@ -49,16 +49,6 @@ def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False
         raise ValueError(wanted)
 
 
-def demand_unclaimed(part: Any, kind: str) -> None:
-    """ValueError for a part that keeps state and that a trainer has `claimed` already."""
-    if getattr(part, "claimed", False):
-        name = type(part).__name__
-        raise ValueError(
-            f"this {name} belongs to another trainer already, whose state it keeps; give each trainer a {kind} of its "
-            f"own, such as a new {name}(...)"
-        )
-
-
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
     """The ValueError for a name that is not among `choices`; its message suggests the most similar one.
 
