@@ -101,14 +101,21 @@ class Context:
         tensor([25., 11.])
         """
         known: dict[tuple[int, int], Tensor] = {}
+        found = []
         for u, v in pairs:
-            if (id(u), id(v)) not in known:
-                known[id(u), id(v)] = self.inner(u if self.weights is None else self.weighted(u), v)
-        return self.sum(torch.stack([known[id(u), id(v)] for u, v in pairs]))[0]
+            key = id(u), id(v)
+            if key not in known:
+                known[key] = self.inner(u if self.weights is None else self.weighted(u), v)
+            found.append(known[key])
+        vector = torch.stack(found)
+        return vector if self.shard is None else self.sum(vector)[0]
 
     def inner(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return <u, v> over the rows of this rank."""
-        return inner(u, v)
+        """Return <u, v> over the rows of this rank. Sequences that lie in memory step by step are not copied for it."""
+        if u.ndim == 3 and not u.is_contiguous():
+            a, b = u.transpose(0, 1), v.transpose(0, 1)
+            u, v = (a, b) if a.is_contiguous() and b.is_contiguous() else (u, v)
+        return torch.dot(u.reshape(-1), v.reshape(-1))
 
     def numbers(self, vector: Tensor) -> list[Any]:
         """Return the entries of a vector as the algorithm computes with them: here as floats, which are read once. A
@@ -120,14 +127,6 @@ class Context:
         """Return the number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they
         have any."""
         return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]
-
-
-def inner(u: Tensor, v: Tensor) -> Tensor:
-    """Return the sum of u * v over all entries. Sequences that lie in memory step by step are not copied for it."""
-    if u.ndim == 3 and not u.is_contiguous():
-        a, b = u.transpose(0, 1), v.transpose(0, 1)
-        u, v = (a, b) if a.is_contiguous() and b.is_contiguous() else (u, v)
-    return torch.dot(u.reshape(-1), v.reshape(-1))
 
 
 LOCAL = Context()

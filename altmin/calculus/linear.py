@@ -34,17 +34,17 @@ class Linear(Affine):
     is_linear = True
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        return products.linear(x, *p), x
+        return F.linear(x, *p).to(x.dtype), x
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
-        return products.matmul(v, p[0])
+        return (v @ p[0]).to(v.dtype)
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return products.linear(u, p[0])
+        return F.linear(u, p[0]).to(u.dtype)
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
         x, v = (saved, v) if v.ndim == 2 else (saved.flatten(0, -2), v.flatten(0, -2))
-        dW = products.outer(v, x)
+        dW = (v.mT @ x).to(v.dtype)
         return (dW, v.sum(0)) if len(p) > 1 else (dW,)
 
     def rows(self, x: Tensor, positions: int | None = None) -> Tensor:

@@ -20,6 +20,8 @@ from altmin.core.labels import CrossEntropyLoss, LossFunction, as_rows, by_label
 
 IGNORED = -100
 """The label of a sample to ignore, torch's default `ignore_index`."""
+FEW = 64
+"""The largest number of classes for which the softmax is taken by columns."""
 MANY = 1024
 """The largest number of classes for which a table with a row for each is made."""
 
@@ -139,20 +141,16 @@ class CrossEntropy(Loss):
         """Return rows and masses for labels y; masses are None if none is to be ignored."""
         if not y.is_cuda:
             if classes <= MANY and not 0 <= self.ignored < classes:  # index_select treats it like any other label
+                kind = (classes, output.dtype, output.device)
+                if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
+                    self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
+                    self.rows += self.smoothing / classes
                 try:
-                    return self._table(output, classes).index_select(1, y).mT, None
+                    return self.rows.index_select(1, y).mT, None
                 except (IndexError, RuntimeError):
                     pass
             self._check_labels(y, classes, context)
         return self._marked(output, y, classes, context.shard is None)
-
-    def _table(self, output: Tensor, classes: int) -> Tensor:
-        """The targets of each class as a row, which is the same as its column."""
-        kind = (classes, output.dtype, output.device)
-        if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
-            self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
-            self.rows += self.smoothing / classes
-        return self.rows
 
     def _marked(self, output: Tensor, y: Tensor, classes: int, alone: bool) -> tuple[Tensor, Tensor]:
         """Rows and masses for labels y: NaN for one that is out of range, zero for one that is ignored. The mass
@@ -192,11 +190,18 @@ class CrossEntropy(Loss):
         return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
 
     def at(self, output: Tensor, y: Targets) -> Evaluation:
-        flat = output.ndim == 2
-        value, delta, p = _cross_entropy(output if flat else as_rows(output, y.axis), y.rows, y.mass)
+        flat, n = output.ndim == 2, len(y.rows)
+        rows = output if flat else as_rows(output, y.axis)
+        # columns are many times faster on a CPU for few classes
+        log_p = F.log_softmax(rows, 1) if rows.shape[1] > FEW else F.log_softmax(rows.mT.contiguous(), 0).mT
+        p = log_p.exp()
+        value = (y.rows * log_p).sum(1).sum() / -n  # a compiled sum over everything would run on one processor
+        delta = ((p if y.mass is None else y.mass * p) - y.rows).mul_(1 / n)
 
         def hessian(q: Tensor) -> Tensor:
-            Hq = _softmax_hessian(p, y.mass, q if flat else as_rows(q, y.axis))
+            pq = p * (q if flat else as_rows(q, y.axis))
+            Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1).mul_(1 / n)
+            Hq = Hq if y.mass is None else y.mass * Hq
             return Hq if flat else from_rows(Hq, q.shape, y.axis)
 
         return Evaluation(value, delta if flat else from_rows(delta, output.shape, y.axis), hessian)
@@ -217,23 +222,6 @@ class MarkedCrossEntropy(CrossEntropy):
 
     def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
         return self._marked(output, y, classes, context.shard is None)
-
-
-def _cross_entropy(output: Tensor, y: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean loss, its gradient, and the probabilities."""
-    n = output.shape[0]
-    # on a CPU columns are many times faster for few classes
-    log_p = F.log_softmax(output, 1) if output.is_cuda else F.log_softmax(output.mT.contiguous(), 0).mT
-    p = log_p.exp()
-    # on a GPU, sums of rows first: a compiled sum over everything would have one processor compute the softmax too
-    total = (y * log_p).sum(1).sum() if output.is_cuda else (y * log_p).sum()
-    return total / -n, ((p if mass is None else mass * p) - y).mul_(1 / n), p
-
-
-def _softmax_hessian(p: Tensor, mass: Tensor | None, q: Tensor) -> Tensor:
-    pq = p * q
-    Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1) / p.shape[0]
-    return Hq if mass is None else mass * Hq
 
 
 ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)

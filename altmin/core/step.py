@@ -99,8 +99,9 @@ def move_codes(
     values, states = encode(chain.blocks, theta, x, context)
     alone = context.weights is None and context.shard is None
     top = OutputLoss(loss if alone else of_batch(loss, context), values[-1], y, mu, context)
-    each = zip(chain.blocks, theta, values[:-1], states, range(len(chain)), strict=True)
-    encoded = [Encoded(block, p, c, saved, l > 0) for block, p, c, saved, l in each]
+    encoded: list[Encoded] = []
+    for block, p, c, saved in zip(chain.blocks, theta, values[:-1], states, strict=True):
+        encoded.append(Encoded(block, p, c, saved, bool(encoded)))
     moved = codes(encoded, Target(top.delta, 1.0, top), context)
     new = statistics(chain.blocks, states) if chain.keeps else []
     first = values[1] if chain.shows_input and values[0].numel() >= values[1].numel() else values[0]

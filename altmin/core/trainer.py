@@ -212,7 +212,7 @@ class AltMin:
         if self.unchecked:
             self.check_once(x, y, context)
         mu = self.penalty.value
-        codes = with_states(self.codes, list(self.code_states.values()))
+        codes = with_states(self.codes, list(self.code_states.values())) if self.code_states else self.codes
         moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
         contributions: list[Any] = [None] * len(moved.problems)
         total = None if context.shard is None else BucketedSum(context)

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from altmin.calculus.context import Context
 from altmin.common.errors import demand, shown
-from altmin.core.codes.problem import Encoded, Moved, Problem, Target, joined, output_moved, unmoved
-from altmin.core.losses import Evaluation
+from altmin.core.codes.problem import Encoded, Moved, OutputLoss, Problem, Target, unmoved
 
 ORDERS = ("codes-first", "weights-first")
 TINY = 1e-30
@@ -46,26 +45,18 @@ class Direction(NamedTuple):
     delta: Tensor
 
 
-class LineSearch(NamedTuple):
-    """A code's part of f after a move by a: square - a (2 slope - a curvature), of the block above, plus price a^2.
+class Products(NamedTuple):
+    """Inner products of a block whose output has moved by o, and whose input may move.
 
-    longest: the bound on the length."""
+    square: |o|^2; slope: <o, q>, which is |g|^2 but for codes in time; curvature: <q, H q>; delta: |delta|^2; bend:
+    |H q|^2. Without a code below all but the first are 0.
+    """
 
     square: Number
-    slope: Number
-    curvature: Number
-    price: Number
-    longest: Number
-
-    @property
-    def length(self) -> Number:
-        """The best length."""
-        best = least(self.slope / (self.curvature + self.price + TINY), self.longest)
-        return select(self.slope > 0, best, 0 * best)
-
-    def left(self, a: Number) -> Number:
-        """Return what a move by a leaves of the square above."""
-        return self.square - a * (2 * self.slope - a * self.curvature)
+    slope: Number = 0.0
+    curvature: Number = 0.0
+    delta: Number = 0.0
+    bend: Number = 0.0
 
 
 class GradientCodes:
@@ -90,7 +81,7 @@ class GradientCodes:
 
     def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         """Move the codes below blocks that follow each other. Lists in here go from the top down."""
-        blocks, delta = encoded[::-1], [target.delta]
+        blocks, top, delta = encoded[::-1], target.loss, [target.delta]
         steps: list[Direction] = []
         for k, block in enumerate(blocks):
             if block.is_code:
@@ -98,24 +89,26 @@ class GradientCodes:
                 delta.append(steps[k].delta)
         if not steps:
             return unmoved(encoded[0], target, context)
-        searches, square = self.searches(steps, delta, target, context)
-        m = target.scale
-        parts: list[Moved] = []
-        for k, block in enumerate(blocks):
-            r, cost, moved, saved, scale = delta[k], square, square, block.saved.core, m
-            if k < len(steps):
-                a, cost, moved = searches[k].length, searches[k].square, searches[k].square
-                if k == 0 and target.loss is not None:
-                    a, top = self.below_loss(block, steps[k], a, searches[k].price, target, context)
-                    parts.append(top)
-                elif not block.block.estimated:
-                    cost = searches[k].left(a)
-                    r = less(r, steps[k].output, a) if self.order == "codes-first" else r
-                m = m * a
-            if len(parts) == k:
-                problem = Problem(saved, r, delta[k], scale, context)
-                parts.append(Moved([problem], [scale * scale * cost], [scale * scale * moved]))
-        return joined(parts)._replace(below=Target(delta[-1], m) if len(steps) == len(blocks) else None)
+        dots = self.products(steps, delta, target, context)
+        price = [each.square for each in dots[1:]]
+        if top is not None:
+            price[0] = top.price * price[0]
+        a = [self.length(each, own) for each, own in zip(dots, price, strict=False)]
+        moved, m = Moved([], [], []), target.scale
+        if top is not None:
+            a[0], moved = self.below_loss(top, blocks[0], steps[0], a[0], price[0], context)
+            m = a[0]
+        for k in range(len(moved.problems), len(blocks)):
+            block, r, cost = blocks[k], delta[k], dots[k].square
+            if k < len(steps) and not block.block.estimated:
+                cost = cost - a[k] * (2 * dots[k].slope - a[k] * dots[k].curvature)
+                r = less(r, steps[k].output, a[k]) if self.order == "codes-first" else r
+            moved.problems.append(Problem(block.saved.core, r, delta[k], m, context))
+            moved.costs.append(m * m * cost)
+            moved.squares.append(m * m * dots[k].square)
+            m = m * a[k] if k < len(steps) else m
+        below = Target(delta[-1], m) if len(steps) == len(blocks) else None
+        return Moved(moved.problems[::-1], moved.costs[::-1], moved.squares[::-1], below)
 
     def direction(self, block: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
         """Return how the code below a block moves, given the gradient at the block's output. below: the block of that
@@ -123,42 +116,38 @@ class GradientCodes:
         g = block.vjp(delta)
         return Direction(g, block.jvp(g), g, g)
 
-    def searches(
+    def products(
         self, steps: Sequence[Direction], delta: Sequence[Tensor], target: Target, context: Context
-    ) -> tuple[list[LineSearch], Number]:
-        """Return the line search of every code, from one vector of inner products, and the square of the last move."""
+    ) -> list[Products]:
+        """Return the inner products of the blocks above codes, and of the block below the last one, from one vector."""
         top, pairs, o = target.loss, [], target.delta
         for k, (u, q, own, _) in enumerate(steps):
             Hq = q if k or top is None else top.hessian(q)
             bounded = q if k or top is None else top.curved(q, Hq, self.share)
-            slope = (own, own) if own is u and o is delta[k] else (o, q)  # |g|^2 = <delta, J g>
+            slope = (own, own) if own is u and o is delta[k] else (o, q)
             pairs += [(o, o), slope, (q, Hq), (delta[k], delta[k]), (bounded, bounded)]
             o = own
         numbers = context.numbers(context.inners([*pairs, (o, o)]))
-        searches = []
-        for k in range(len(steps)):
-            square, slope, curvature, dd, hh, price = numbers[5 * k : 5 * k + 6]
-            price = price if k or top is None else top.price * price
-            searches.append(LineSearch(square, slope, curvature, price, self.share * (dd / (hh + TINY)) ** 0.5))
-        return searches, numbers[-1]
+        return [Products(*numbers[5 * k : 5 * k + 5]) for k in range(len(steps) + 1)]
+
+    def length(self, above: Products, price: Number) -> Number:
+        """Return the length of a code's move, given what lies above it and kappa |g|^2."""
+        longest = self.share * (above.delta / (above.bend + TINY)) ** 0.5
+        return least(above.slope / (above.curvature + price + TINY), longest)
 
     def below_loss(
-        self, block: Encoded, step: Direction, a: Number, price: Number, target: Target, context: Context
+        self, top: OutputLoss, block: Encoded, step: Direction, a: Number, price: Number, context: Context
     ) -> tuple[Number, Moved]:
-        """Return the length of the last code, 0 where f would rise, and the output block with its residual."""
-        top, core = target.loss, block.saved.core
-        assert top is not None
-        if block.block.estimated:
-            return a, unmoved(block, target, context)
-        output = block.replay(less(block.input, step.input, a))[0]
-        value, r, _ = top.at(output)
+        """Return the length of the last code, 0 where f would rise, and the output block."""
+        output, value, r = top.output, top.value, top.delta
+        if not block.block.estimated:
+            output = block.replay(less(block.input, step.input, a))[0]
+            value, r, _ = top.at(output)
         after, before = context.numbers(torch.stack([value, top.value]))
-        rises = top.rises(after, before, a * a * price / 2)
-        pairs = (top.output, output), (top.value, value), (top.delta, r)
-        output, value, r = (select(rises, *pair) for pair in pairs)
-        return select(rises, 0 * price, a), output_moved(
-            core, output, target, context, Evaluation(value, r, top.hessian)
-        )
+        rises = top.rises(after, before, 0.0 if block.block.estimated else a * a * price / 2)
+        output, r, after, a = select(rises, (top.output, top.delta, before, 0 * price), (output, r, after, a))
+        gradient = lambda change: top.at(output + change).delta  # noqa: E731
+        return a, Moved([Problem(block.saved.core, r, top.delta, 1.0, context, gradient)], [after], [0 * after])
 
     def why_not_captured(self) -> str:
         return ""
@@ -168,8 +157,11 @@ def least(a: Number, b: Number) -> Number:
     return torch.minimum(a, b) if isinstance(a, Tensor) else min(a, b)
 
 
-def select(condition: Any, a: Any, b: Any) -> Any:
-    return torch.where(condition, a, b) if isinstance(condition, Tensor) else a if condition else b
+def select(condition: Any, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return new where a condition, which may be a tensor, holds, else old."""
+    if isinstance(condition, Tensor):
+        return tuple(torch.where(condition, a, b) for a, b in zip(new, old, strict=True))
+    return new if condition else old
 
 
 def less(x: Tensor, u: Tensor, a: Number) -> Tensor:

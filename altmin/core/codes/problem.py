@@ -111,7 +111,9 @@ class Problem(NamedTuple):
 
     def grads(self, block: Block, p: Params) -> Params:
         """Return the gradient of the block's parameters p, with samples weighted."""
-        return block.core.grads(p, self.saved, self.context.weighted(self.delta))
+        r = self.delta if self.context.weights is None else self.context.weighted(self.delta)
+        maps = block.core.maps
+        return maps[0].grads(p, self.saved[0], r) if len(maps) == 1 else block.core.grads(p, self.saved, r)
 
     def after(self, block: Block, old: Params, new: Params) -> "Problem":
         """Return the problem, which was measured with the old parameters, for new ones."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from altmin.calculus.recurrent import Recurrence
 from altmin.core.chain import Chain
 from altmin.core.codes.discrete import lacks_derivative
-from altmin.core.codes.gradient import Direction, GradientCodes
+from altmin.core.codes.gradient import Direction, GradientCodes, Number, Products, least
 from altmin.core.codes.problem import Encoded
 
 SWEEPS = ("exact", "parallel")
@@ -72,3 +72,8 @@ class RecurrentCodes(GradientCodes):
         q = activation.jvp(g)
         own = g - layer.feedback(p, steps, q)
         return Direction(q, block.jvp(q), own, own if self.order == "codes-first" else g)
+
+    def length(self, above: Products, price: Number) -> Number:
+        """As in `GradientCodes`, 0 for a direction along which f rises."""
+        a = super().length(above, price)
+        return -least(-a, 0 * a)

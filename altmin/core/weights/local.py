@@ -54,12 +54,8 @@ class LocalRule(WeightRule):
         demand(of, "steps", steps, low=1, whole=True)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
-        self.lr, self.weight_decay, self.l1, self.steps = lr, weight_decay, l1, steps
+        self.lr, self.weight_decay, self.l1, self.inner_steps = lr, weight_decay, l1, steps
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
-
-    @property
-    def inner_steps(self) -> int:  # type: ignore[override]
-        return self.steps
 
     def assign(self, chain: Chain) -> dict[int, WeightRule]:
         if isinstance(self.lr, Sequence) and len(self.lr) != len(chain):
@@ -122,14 +118,18 @@ class LocalRule(WeightRule):
     ) -> Proposal:
         """By torch's fused kernel, in place: one call for all parameters with the same rates."""
         calls: dict[Any, list[tuple[Tensor, ...]]] = {}
-        for l, grads in clipped(contributions, self.clip_norm).items():
-            rows = zip(theta[l], grads, *(states[l][name] for name in self.moments), strict=True)
-            for i, (p, g, *moments) in enumerate(rows):
+        steps = []
+        for l, grads in (contributions if self.clip_norm is None else clipped(contributions, self.clip_norm)).items():
+            state, numbers = states[l], rates[l]
+            steps.append(state["step"])
+            for i, (p, g) in enumerate(zip(theta[l], grads, strict=True)):
                 if p.requires_grad:
-                    decay = rates[l]["weight_decay"] if self.decay_biases or rates[l]["decayed"][i] else 0.0
+                    decay = numbers["weight_decay"] if self.decay_biases or numbers["decayed"][i] else 0.0
                     g = g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)  # as the kernels require
-                    calls.setdefault((rates[l]["lr"], decay), []).append((p, g, states[l]["step"], *moments))
-        steps = [states[l]["step"] for l in contributions]
+                    row = [p, g, state["step"]]
+                    for name in self.moments:
+                        row.append(state[name][i])
+                    calls.setdefault((numbers["lr"], decay), []).append(tuple(row))
 
         def apply(ok: Tensor | None) -> None:
             torch._foreach_add_(steps, 1 if ok is None else ok.to(steps[0].dtype))
@@ -183,14 +183,11 @@ class LocalAdam(LocalRule):
         if max(betas) >= 1:
             raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         super().__init__(lr, weight_decay, l1, steps, clip_norm, decay_biases)
-        self.betas, self.eps, self.decoupled_weight_decay = tuple(betas), eps, decoupled_weight_decay
-
-    @property
-    def decoupled(self) -> bool:  # type: ignore[override]
-        return self.decoupled_weight_decay
+        self.betas, self.eps, self.decoupled = tuple(betas), eps, decoupled_weight_decay
 
     def numbers(self, block: int) -> dict[str, float]:
-        return {**super().numbers(block), "beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
+        more = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
+        return super().numbers(block) | more
 
     def stepper(self, rates: Rates, step: Tensor) -> Any:
         c = coefficients(rates, step.double())
@@ -331,12 +328,13 @@ def clipped(contributions: Mapping[int, Any], clip_norm: float | None) -> Mappin
 def can_follow(calls: Mapping[Any, Sequence[tuple[Tensor, ...]]]) -> Tensor:
     """Return whether steps leave weights and squares of gradients finite: parameters and gradients by their learning
     rate and weight decay."""
-    found = torch.ones((), dtype=torch.bool)
+    found: Any = None
     for (lr, decay), rows in calls.items():
-        params, grads = [row[0] for row in rows], [row[1] for row in rows]
+        params, grads, *_ = zip(*rows, strict=True)
         norm = torch.stack(torch._foreach_norm(grads)).max()
         if decay:
             norm = norm + decay * torch.stack(torch._foreach_norm(params, torch.inf)).max()
-        factor = lr.clamp_min(1.0) if isinstance(lr, Tensor) else max(1.0, lr)
-        found = (norm * factor < LARGEST[grads[0].dtype]) & found.to(norm.device)
-    return found
+        limit = LARGEST[grads[0].dtype]
+        ok = norm * lr.clamp_min(1.0) < limit if isinstance(lr, Tensor) else norm < limit / max(1.0, lr)
+        found = ok if found is None else found & ok
+    return torch.ones((), dtype=torch.bool) if found is None else found

@@ -2,7 +2,8 @@
 contributions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +15,19 @@ from altmin.common.state import all_finite, load_optimizer, matched, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.decay import undecayed
+from altmin.core.weights.local import BoundOptimizer
 from altmin.core.weights.rule import Change, Proposal, Schedulable, WeightRule, finite, write
 
+IS_TRAINED = attrgetter("requires_grad")
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
+
+
+class Group(NamedTuple):
+    """Blocks with one rule and one learning rate, and what a scheduler moves: a group of a torch optimizer."""
+
+    rule: WeightRule
+    blocks: list[int]
+    schedule: dict[str, Any]
 
 
 class Updates:
@@ -34,8 +45,14 @@ class Updates:
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
         self.prepared: list[Proposal] | None = None
-        own = [getattr(each, "optimizer", None) for each in self.rules.values()]
-        self.optimizer: Any = next((each for each in own if each is not None), None) or self._schedulable()
+        self.groups = self._grouped()
+        self.kinds = max(rule.kinds for rule in self.rules.values())
+        """The number of kinds of updates, see `WeightRule.kind`."""
+        self.inner_steps = max(rule.inner_steps for rule in self.rules.values())
+        """The number of updates on the same problem in each mini-batch."""
+        own = [group.rule.optimizer for group in self.groups if isinstance(group.rule, BoundOptimizer)]
+        schedules = [group.schedule for group in self.groups if group.schedule["lr"] is not None]
+        self.optimizer: Any = own[0] if own else Schedulable(schedules)
 
     def _owned(self) -> dict[int, list[int]]:
         """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
@@ -53,43 +70,37 @@ class Updates:
         """Return those of a block's parameters, or of what belongs to them, that no earlier block has."""
         return [parts[i] for i in self.owned[l]] if l in self.owned else parts
 
-    def _schedulable(self) -> Schedulable:
-        groups: dict[Any, dict[str, Any]] = {}
+    def _grouped(self) -> list[Group]:
+        """Return groups of blocks with one rule and one learning rate."""
+        groups: dict[Any, Group] = {}
         for l, rule in self.rules.items():
             lr = rule.numbers(l).get("lr")
-            params = [p for p in self.own(l, self.theta[l]) if p.requires_grad]
-            if lr is not None and params:
-                group = groups.setdefault((id(rule), lr), {"params": [], "lr": lr, "blocks": []})
-                group["params"] += params
-                group["blocks"].append(l)
-        return Schedulable(list(groups.values()))
+            group = groups.setdefault((id(rule), lr), Group(rule, [], {"params": [], "lr": lr}))
+            group.schedule["params"] += [p for p in self.own(l, self.theta[l]) if p.requires_grad]
+            group.blocks.append(l)
+        return list(groups.values())
 
     def numbers(self) -> dict[int, dict[str, Any]]:
         """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
-        found = {l: rule.numbers(l) for l, rule in self.rules.items()}
-        for group in self.optimizer.param_groups:
-            for l in group.get("blocks", ()):
-                found[l]["lr"] = group["lr"]
+        found = {}
+        for rule, blocks, schedule in self.groups:
+            numbers = rule.numbers(blocks[0])
+            if "lr" in numbers:
+                numbers["lr"] = schedule["lr"]
+            for l in blocks:
+                found[l] = numbers
         return found
 
     def rates(self, numbers: Mapping[int, Any], samples: Any, kind: int) -> dict[int, dict[str, Any]]:
         """Return what `WeightRule.update` gets for every block."""
-        more = {"samples": samples, "kind": kind}
-        return {l: {**each, **more, "decayed": self.decayed[l]} for l, each in numbers.items()}
-
-    @property
-    def kinds(self) -> int:
-        """The number of kinds of updates, see `WeightRule.kind`."""
-        return max(rule.kinds for rule in self.rules.values())
+        found = {}
+        for l, each in numbers.items():
+            found[l] = {**each, "samples": samples, "kind": kind, "decayed": self.decayed[l]}
+        return found
 
     def kind(self, step: int) -> int:
         """Return the kind of the step-th update, from 1."""
-        return max(rule.kind(step) for rule in self.rules.values())
-
-    @property
-    def inner_steps(self) -> int:
-        """The number of updates on the same problem in each mini-batch."""
-        return max(rule.inner_steps for rule in self.rules.values())
+        return max([group.rule.kind(step) for group in self.groups]) if self.kinds > 1 else 0
 
     def is_trained(self, l: int) -> bool:
         """Return whether a parameter of block l requires a gradient."""
@@ -98,7 +109,7 @@ class Updates:
     def measure(self, l: int, p: Sequence[Tensor], problem: Problem) -> Any:
         """Return the contribution of block l with parameters p, with zeros as the gradients of frozen ones; None for a
         frozen block. If the rule takes several steps it is the problem itself."""
-        trained = [q.requires_grad for q in self.theta[l]]
+        trained = list(map(IS_TRAINED, self.theta[l]))
         if not any(trained):
             return None
         if self.rules[l].inner_steps > 1:
@@ -111,7 +122,10 @@ class Updates:
     def untied(self, contributions: Mapping[int, Any]) -> dict[int, Any]:
         """Return contributions without None, in which the gradient of a parameter of several blocks is the sum of
         theirs, in the first block that has it."""
-        found = {l: each for l, each in contributions.items() if each is not None}
+        found = {}
+        for l, each in contributions.items():
+            if each is not None:
+                found[l] = each
         if not self.owned:
             return found
         totals: dict[int, Tensor] = {}
@@ -162,10 +176,12 @@ class Updates:
         total.finish()
         return grads
 
-    def _by_rule(self, blocks: Mapping[int, Any]) -> list[tuple[WeightRule, list[int]]]:
+    def _by_rule(self, blocks: Mapping[int, Any]) -> list[tuple[WeightRule, Sequence[int]]]:
         """Return the rules of some blocks, each with its own."""
-        rules = {id(self.rules[l]): self.rules[l] for l in blocks}
-        return [(rule, [l for l in blocks if self.rules[l] is rule]) for rule in rules.values()]
+        rules: dict[int, tuple[WeightRule, list[int]]] = {}
+        for l in blocks:
+            rules.setdefault(id(self.rules[l]), (self.rules[l], []))[1].append(l)
+        return list(rules.values())
 
     def propose(
         self, contributions: Mapping[int, Any], samples: Any, numbers: Mapping[int, Any] | None = None
@@ -177,17 +193,16 @@ class Updates:
             return self._proposed(contributions, rates)
 
     def _proposed(self, contributions: Mapping[int, Any], rates: Mapping[int, Any]) -> list[Proposal]:
-        if any(isinstance(each, Problem) for each in contributions.values()):
-            mine = {l: each for l, each in contributions.items() if each is not None}
-            changes = self.changes(self.theta, self.states, mine, rates)
+        if self.inner_steps > 1:
+            changes = self.changes(self.theta, self.states, contributions, rates)
             return [Proposal(finite(changes), lambda ok: self.write(changes, ok))]
-        found = self.untied(contributions)
-        return [
-            rule.propose(
-                {l: self.own(l, self.theta[l]) for l in blocks}, self.states, {l: found[l] for l in blocks}, rates
-            )
-            for rule, blocks in self._by_rule(found)
-        ]
+        found, proposals = self.untied(contributions), []
+        for rule, blocks in self._by_rule(found):
+            theta, mine = {}, {}
+            for l in blocks:
+                theta[l], mine[l] = self.own(l, self.theta[l]), found[l]
+            proposals.append(rule.propose(theta, self.states, mine, rates))
+        return proposals
 
     def write(self, changes: Mapping[int, Change], ok: Tensor | None = None) -> None:
         """Apply what `changes` has returned, where ok."""
@@ -200,8 +215,9 @@ class Updates:
 
     def _checked(self, contributions: Mapping[int, Any], samples: Any) -> list[Proposal]:
         proposals = self.propose(contributions, samples)
-        if not all(bool(each.finite) for each in proposals):
-            raise Diverged("the weights' next value", SMALLER)
+        for each in proposals:
+            if not bool(each.finite):
+                raise Diverged("the weights' next value", SMALLER)
         return proposals
 
     def _apply(self, proposals: Sequence[Proposal]) -> None:
