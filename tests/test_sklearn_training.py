@@ -12,7 +12,7 @@ from torch import nn
 
 import altmin
 from altmin.sklearn import training as rows
-from altmin.sklearn.training import Rows, Training, inputs, learn_scale
+from altmin.sklearn.training import Rows, Training, learn_scale
 
 
 class Steps:
@@ -35,8 +35,8 @@ class Steps:
         self.ended += 1
 
 
-def training(losses: list[float]) -> Any:
-    return Training(Steps(losses), nn.MSELoss(), None, 2, torch.Generator().manual_seed(0).get_state())
+def training(losses: list[float], scaler: Any = None) -> Any:
+    return Training(Steps(losses), nn.MSELoss(), scaler, 2, torch.Generator().manual_seed(0).get_state())
 
 
 ROWS = Rows(np.arange(5.0)[:, None], torch.zeros(5, 1, dtype=torch.float64))
@@ -65,7 +65,7 @@ def test_losses_are_means_over_rows_by_their_weight() -> None:
     torch.manual_seed(0)
     frozen = altmin.methods.create("sgd", nn.Linear(1, 1).double(), loss=nn.MSELoss(), lr=0.0)
     run = Training(frozen, nn.MSELoss(), None, 2, torch.get_rng_state())
-    w = np.array([1.0, 2.0, 0.5, 1.0, 3.0])
+    w = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0], dtype=torch.float64)
     errors = (run.outputs(ROWS.X) - ROWS.t).square().flatten().numpy()
     for table, expected in ((ROWS, errors.mean()), (ROWS._replace(w=w), np.average(errors, weights=w))):
         run.once(table)
@@ -108,7 +108,7 @@ def test_dense_and_sparse_rows_are_standardised_alike(kind: type, monkeypatch: p
         learn_scale(thin, sparse.csr_array(table), w)
         mean = np.average(table, axis=0, weights=w)
         deviation = np.sqrt(np.average((table - mean) ** 2, axis=0, weights=w))
-        found = inputs(table, np.array([5, 2]), dense)
+        found = training([], dense).inputs(table[[5, 2]])
+        assert torch.equal(found, training([], thin).inputs(sparse.csr_array(table)[[5, 2]]))
         np.testing.assert_allclose(found, (table[[5, 2]] - mean) / deviation, rtol=1e-5)
-        assert torch.equal(found, inputs(sparse.csr_array(table), np.array([5, 2]), thin))
         assert found.dtype == (torch.float64 if kind is np.float64 else torch.float32)

@@ -62,7 +62,7 @@ def train(given: Any) -> None:
     print(f"{given.method}, {given.model}, {given.data}: {reached} after {len(epochs)} epochs in {seconds:.1f} s")
     named = {key: getattr(given, key) for key in ("data", "model", "method", "seed")}
     if given.save_model is not None:
-        shape, outputs = (table_model.inputs(about),), estimator._targets.outputs
+        shape, outputs = (estimator.inputs_of(test.drop(columns=target)[:1]).shape[1],), estimator._targets.outputs
         about_model = {"model": given.model, "data": given.data, "sample_shape": shape, "outputs": outputs}
         model_file.save(given.save_model, estimator.module_, about_model | {"table": about})
         print(f"wrote {given.save_model}")
@@ -93,7 +93,7 @@ def _read(given: Any) -> tuple[Any, str]:
     from altmin.sklearn.tables import read_table
 
     table = read_table(given.data)
-    target = given.target or ("y" if "y" in table and given.data.endswith(".npz") else None)
+    target = given.target
     if target is None:
         raise ValueError(f"--target names the column to predict, one of: {', '.join(map(str, table)):.500}")
     table, drop = with_target(table, target), options.words(given.drop or "")
