@@ -130,30 +130,3 @@ def test_codes_and_the_first_layer_can_be_chosen_for_a_binary_net(altmin: Any) -
     assert loss("--set", "codes=discrete") == default
     assert len({default, loss("--set", "codes=straight-through"), loss("--freeze-first")}) == 3
     assert loss("--method", "adam", "--freeze-first") < 2.4, "nothing is to be differentiated below sign"
-
-
-SEEDS = ["train", "--model", "mlp-1x16", "--batch-size", "50", "--limit", "220", "--epochs", "2", "--eval-batches", "3"]
-
-
-@pytest.mark.parametrize("method", ["am-adam", "am-adam-offline"])
-def test_several_seeds_are_the_runs_that_train_gives_one_by_one(
-    altmin: Any, method: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [*SEEDS, "--method", method]
-    assert altmin(*command, "--seed", 4, "--seeds", 2, "--json", "both.json") == 0
-    shown = capsys.readouterr().out.splitlines()
-    both = read("both.json")
-    assert both["seeds"] == [run["seed"] for run in both["runs"]] == [4, 5]
-    finals = []
-    for found in both["runs"]:
-        assert list(found) == ["seed", "batches", "epochs"]
-        assert altmin(*command, "--seed", found["seed"], "--json", "one.json") == 0
-        expected = read("one.json")
-        assert set(both) - set(expected) == {"seeds", "runs"}
-        for a, b in zip(found["epochs"], expected["epochs"], strict=True):
-            assert a["train_loss"] == b["train_loss"]
-            assert a["test_accuracy"] == b["test_accuracy"]
-        finals.append(found["epochs"][-1]["test_accuracy"])
-    spread = abs(finals[0] - finals[1]) / 2**0.5
-    assert f"2 seeds: test accuracy {sum(finals) / 2:.4f} ± {spread:.4f}" in shown[2]
-    assert both["epochs"] == both["runs"][0]["epochs"]

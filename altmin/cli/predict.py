@@ -37,18 +37,17 @@ def predict(
     if about["tokens"]:
         raise ValueError(f"{about['model']} predicts the next character at each place, not one class of a row")
     if about["table"] is None:
-        found, classes = probabilities_of(network, rows[0]), list(range(about["outputs"]))
+        found, classes = outputs_of(network, rows[0]).softmax(1).numpy(), list(range(about["outputs"]))
     else:
         from altmin.sklearn import table_model
 
         found, classes = table_model.predict(network, about["table"], rows), about["table"]["classes"]
     predictions = found if classes is None else np.array(classes, dtype=object)[found.argmax(1)]
-    head, columns = ["prediction"], [predictions.tolist()]
+    columns = {"prediction": predictions.tolist()}
     if probabilities and classes is not None:
-        head += [f"probability_{name}" for name in classes]
-        columns += found.T.tolist()
+        columns |= {f"probability_{name}": part.tolist() for name, part in zip(classes, found.T, strict=True)}
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *zip(*columns, strict=True)])
+    csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
     if out is None:
         print(text.getvalue(), end="")
     else:
@@ -73,8 +72,8 @@ def load(
     return network.to(device), about, read_table(name)
 
 
-def probabilities_of(network: nn.Module, x: Tensor) -> np.ndarray:
-    """Return the probabilities of classes (samples, classes)."""
+def outputs_of(network: nn.Module, x: Tensor) -> Tensor:
+    """Return the outputs of a network for samples, on the CPU in float64."""
     device = next(network.parameters()).device
     with torch.no_grad():
-        return torch.cat([network(part.to(device)).double().softmax(1).cpu() for part in x.split(1000)]).numpy()
+        return torch.cat([network(part.to(device)).double().cpu() for part in x.split(1000)])
