@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ EARLY, EPOCHS = 50, 4
 class Compare(options.Runs):
     methods: Annotated[str, typer.Option(metavar="NAME,NAME,...", help="The methods.")] = "am-adam,am-mem,adam"
     seeds: Annotated[int, typer.Option(min=1, help="Train with N seeds, from --seed on.")] = 1
-    plot: options.Plot = None
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the result: .png, .svg or .pdf.")] = None
 
 
 @options.command(Compare)

@@ -13,18 +13,11 @@ from altmin.training.samples import epoch_order
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doctor:
+class Doctor(options.Common):
     model: Annotated[str, typer.Argument(help=options.MODELS)]
-    data: options.Data = "mnist"
     method: Annotated[str, typer.Option(help="am-adam, am-sgd or am-mem.")] = "am-adam"
     lr: options.Lr = None
-    set_: options.Set = None
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in a mini-batch.")] = 200
-    seed: options.Seed = 0
-    device: options.Device = "auto"
-    threads: options.Threads = None
-    data_dir: options.DataDir = None
-    json_file: options.Json = None
 
 
 @options.command(Doctor)
@@ -41,10 +34,5 @@ def doctor(given: Doctor) -> None:
     output.console().print(explanation.table())
     for line in explanation.advice:
         print(f"- {line}")
-    result = {
-        **{name: getattr(given, name) for name in ("data", "model", "method", "seed")},
-        "config": {"batch_size": given.batch_size, "options": plain(of_method)},
-        "environment": output.environment(device),
-        **explanation.to_dict(),
-    }
-    output.write_json(given.json_file, result)
+    config = {"batch_size": given.batch_size, "options": plain(of_method)}
+    output.write_json(given.json_file, {**output.result(given, device, config), **explanation.to_dict()})

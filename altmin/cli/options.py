@@ -26,13 +26,10 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:0, or auto: cuda wher
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's choice if not given.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of initial weights, the order of data and dropout.")]
 Precision = Annotated[str, typer.Option(help=f"Of products: {', '.join(precision.NAMES)}; tf32 is of GPUs.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the result: .png, .svg or .pdf.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")]
 Lr = Annotated[float | None, typer.Option(help="Learning rate; the method's if not given.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as share=0.2; may be repeated."),
-]
+SET = "An option of the method, such as share=0.2; may be repeated."
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Data = Annotated[str, typer.Option(help=f"One of {', '.join(data.names())}.")]
 SCHEDULED = f"Of the learning rate: {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."
 MODELS = "mlp-2x100 (depth x width), lenet5, resnet18-64, gpt-6x128, ...; or MODULE:FUNCTION, which is called with the "
@@ -40,14 +37,25 @@ MODELS += "samples' shape and the number of classes."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    """The options that `train` and `compare` have in common. Most are fields of `RunConfig`."""
+class Common:
+    """The options of commands that train a model of a data set."""
 
     data: Data = "mnist"
+    set_: Set = None
+    seed: Seed = 0
+    device: Device = "auto"
+    threads: Threads = None
+    data_dir: DataDir = None
+    json_file: Json = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs(Common):
+    """The options that `train` and `compare` have in common. Most are fields of `RunConfig`."""
+
     model: Annotated[str, typer.Option(help=MODELS)] = "mlp-2x100"
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None
     batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a mini-batch; 200 if not given.")] = None
-    set_: Set = None
     schedule: Annotated[str, typer.Option(help=SCHEDULED)] = "constant"
     warmup: Annotated[int, typer.Option(min=0, help="Batches in which the learning rate rises.")] = 0
     augment: Annotated[str | None, typer.Option(help="crop-flip, random-windows (usual for a text) or none.")] = None
@@ -56,11 +64,6 @@ class Runs:
     limit: Annotated[int | None, typer.Option(min=1, help="Train on the first N samples.")] = None
     validation: Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples.")] = False
     eval_batches: Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches too.")] = ""
-    seed: Seed = 0
-    device: Device = "auto"
-    threads: Threads = None
-    data_dir: DataDir = None
-    json_file: Json = None
 
     def config(self, device: torch.device, **more: Any) -> RunConfig:
         """Return the run that the options describe."""

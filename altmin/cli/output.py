@@ -63,19 +63,20 @@ def write_model(given: Any, network: nn.Module, **about: Any) -> None:
         print(f"wrote {given.save_model}")
 
 
-def write_run(
-    given: Any, device: torch.device, config: Any, batches: list[Any], epochs: list[Any], **more: Any
-) -> None:
-    """Print what was trained on what and the last epoch's numbers, and write the result if --json asks for it. more:
-    what it has besides."""
+def write_run(given: Any, result: Mapping[str, Any]) -> None:
+    """Print what was trained on what and the last epoch's numbers, and write the result if --json asks for it."""
+    epochs = result["epochs"]
     last = {key.replace("_", " "): value for key, value in epochs[-1].items() if key not in ("epoch", "seconds")}
     values = ", ".join(f"{key} {value:.4f}" for key, value in last.items())
-    seconds = sum(epoch.get("seconds", 0) for epoch in epochs)
-    name = f"{given.method}, {given.model}, {given.data}"
+    seconds, name = sum(row.get("seconds", 0) for row in epochs), f"{given.method}, {given.model}, {given.data}"
     print(f"{name}: {values} after {len(epochs)} epochs in {seconds:.1f} s")
+    write_json(given.json_file, result)
+
+
+def result(given: Any, device: torch.device, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what every result has: the names and the seed, all settings, and where it was made."""
     named = {key: getattr(given, key) for key in ("data", "model", "method", "seed")}
-    result = {**named, "config": config, "environment": environment(device), "batches": batches, "epochs": epochs}
-    write_json(given.json_file, result | more)
+    return {**named, "config": config, "environment": environment(device)}
 
 
 def console() -> Console:

@@ -62,9 +62,9 @@ def train(given: Any) -> None:
     shape, outputs = (estimator.inputs_of(x[:1]).shape[1],), len(about["classes"] or [given.target])
     output.write_model(given, estimator.module_, sample_shape=shape, outputs=outputs, table=about)
     rows = {"train": len(training), "test": len(test)}
-    about_table = {"target": given.target, "classes": about["classes"], "rows": rows}
+    found = {"table": {"target": given.target, "classes": about["classes"], "rows": rows}, "batches": []}
     config = {**chosen, "test_part": given.test_part, "device": str(device), "options": estimator.options}
-    output.write_run(given, device, config, [], epochs, table=about_table)
+    output.write_run(given, output.result(given, device, config) | found | {"epochs": epochs})
 
 
 def with_target(table: Any, target: str) -> Any:

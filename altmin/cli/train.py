@@ -58,7 +58,8 @@ def train(given: Train) -> None:
     config = {**settings_of(run, samples[0]), "device": str(device), "record": given.record}
     of_method = plain(run.options)
     config |= {"lr": of_method.pop("lr", None), "options": of_method}
-    output.write_run(given, device, config, row["batches"], row["epochs"])
+    found = {"batches": row["batches"], "epochs": row["epochs"]}
+    output.write_run(given, output.result(given, device, config) | found)
 
 
 def _again(given: Train) -> bool:
