@@ -87,14 +87,11 @@ def test_the_lines_drawn_are_the_means_and_the_legend_says_where_they_end(monkey
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
     draw(result())
     axes = figures[0].axes[0]
-    ours, adam = (line for line in axes.get_lines() if not line.get_label().startswith("_"))
+    ours, adam = axes.get_lines()
     assert list(ours.get_xdata()) == [50, 250, 500]
     assert list(ours.get_ydata()) == pytest.approx([0.91, 0.965, 0.95])
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["am-adam  0.9500", "adam  0.9700"]
     assert ours.get_color() != adam.get_color()
-    low, high = axes.get_ylim()
-    assert 0.5 < low < 0.88
-    assert 0.98 < high < 1
 
 
 def test_perfect_and_hopeless_runs_can_be_drawn_too() -> None:

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from joblib import Parallel, delayed, parallel_config
+from joblib import parallel_config
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn_cases import BOTH, SMALL, XR, YR, X, Y, equal, first, weights
 from torch import nn
 
-from altmin.sklearn import AltMinClassifier, AltMinRegressor
+from altmin.sklearn import AltMinClassifier, AltMinRegressor, training
 
 
 def dropping(n_inputs: int, n_outputs: int) -> nn.Module:
@@ -91,7 +89,10 @@ def test_the_same_seed_gives_the_same_network_and_leaves_torchs_random_numbers_a
 
 @BOTH
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_a_sparse_table_is_trained_on_as_the_dense_one_bit_for_bit(make: Any, X: Any, y: Any, form: Any) -> None:
+def test_a_sparse_table_is_trained_on_as_the_dense_one_bit_for_bit(
+    make: Any, X: Any, y: Any, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHUNK", 7)
     X = X * (np.abs(X) > 0.5)
     dense, thin = make(**SMALL).fit(X, y), make(**SMALL).fit(form(X), y)
     assert equal(dense, thin)
@@ -174,17 +175,9 @@ def test_a_network_of_ones_own_is_copied_and_trained_or_made_by_a_function() -> 
     before = [p.detach().clone() for p in net.parameters()]
     found = AltMinClassifier(network=net, **SMALL).fit(X, Y)
     assert all(torch.equal(p, q) for p, q in zip(before, net.parameters(), strict=True))
-    assert found.module_ is not net
     assert str(found.module_) == str(net)
-    sizes = []
-
-    def make(n_inputs: int, n_outputs: int) -> nn.Module:
-        sizes.append((n_inputs, n_outputs))
-        return nn.Linear(n_inputs, n_outputs)
-
-    AltMinClassifier(network=make, **SMALL).fit(X, Y)
-    AltMinRegressor(network=make, **SMALL).fit(XR, np.stack([YR, YR], 1))
-    assert sizes == [(6, 3), (6, 2)]
+    two = AltMinRegressor(network=nn.Linear, **SMALL).fit(XR, np.stack([YR, YR], 1))
+    assert str(two.module_) == str(nn.Linear(6, 2))
 
 
 @pytest.mark.parametrize("method", ["am-sgd", "am-mem", "adam", "am-adam-offline", "bcd"])
@@ -218,25 +211,6 @@ def test_weight_decay_adds_so_many_times_each_parameter_to_its_gradient() -> Non
         torch.testing.assert_close(p - r, 0.1 * 0.01 * start.detach())
 
 
-def test_a_grid_search_over_a_pipeline_reaches_the_methods_options() -> None:
-    pipeline = make_pipeline(StandardScaler(), AltMinClassifier(**{**SMALL, "epochs": 10}))
-    options = [{"share": 0.0}, {"share": 1.0}]
-    search = GridSearchCV(pipeline, {"altminclassifier__options": options}, cv=2, scoring="neg_log_loss").fit(X, Y)
-    low, high = search.cv_results_["mean_test_score"]
-    assert low != high
-    assert search.best_estimator_.get_params()["altminclassifier__options"] == options[int(high > low)]
-
-
-def test_a_table_with_names_knows_them() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame(X, columns=list("abcdef"))
-    found = AltMinClassifier(**SMALL).fit(table, pandas.Series(Y))
-    assert found.feature_names_in_.tolist() == list("abcdef")
-    assert equal(found, AltMinClassifier(**SMALL).fit(X, Y))
-    with pytest.raises(ValueError, match="feature names"):
-        found.predict(table[list("bacdef")])
-
-
 @BOTH
 @pytest.mark.parametrize("more", [{}, {"early_stopping": True}], ids=str)
 def test_a_line_for_each_epoch_is_printed_if_asked_for(make: Any, X: Any, y: Any, more: Any, capsys: Any) -> None:
@@ -249,21 +223,15 @@ def test_a_line_for_each_epoch_is_printed_if_asked_for(make: Any, X: Any, y: Any
 
 def test_a_search_of_several_jobs_finds_what_one_job_finds() -> None:
     """Dropout draws random numbers in every step, so that two threads would disturb each other."""
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
     one = AltMinClassifier(**{**SMALL, "epochs": 10}, network=dropping)
     grid = {"lr": [0.001, 0.01, 0.03], "options": [{"share": 0.0}, {"share": 0.1}]}
     alone = GridSearchCV(one, grid, cv=3, scoring="neg_log_loss").fit(X, Y)
     with parallel_config(backend="threading"):
         both = GridSearchCV(one, grid, cv=3, scoring="neg_log_loss", n_jobs=2).fit(X, Y)
     assert np.array_equal(both.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"])
+    assert len(set(alone.cv_results_["mean_test_score"])) == 6
     assert both.best_params_ == alone.best_params_
     assert equal(both.best_estimator_, alone.best_estimator_)
-
-
-def test_threads_leave_torchs_random_numbers_alone() -> None:
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    fits = (delayed(AltMinClassifier(**{**SMALL, "random_state": i}).fit)(X, Y) for i in range(8))
-    found = Parallel(n_jobs=4, backend="threading")(fits)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
-    for i, each in enumerate(found):
-        assert equal(each, AltMinClassifier(**{**SMALL, "random_state": i}).fit(X, Y))

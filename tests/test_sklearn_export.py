@@ -1,12 +1,10 @@
 """An exported estimator is one module that takes raw numbers and gives what the estimator gives."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sklearn.exceptions import NotFittedError
 from sklearn_cases import SMALL, XM, XR, YM, YR, X, Y
 from torch import nn
 
@@ -72,32 +70,6 @@ def test_torch_export_takes_any_number_of_rows_and_other_columns_are_refused(cas
     for rows in (x[:, :1], torch.cat([x, x], 1), x[0]):
         with pytest.raises(ValueError):
             module(rows)
-
-
-@pytest.mark.parametrize("case", ["two numbers", "missing values"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_onnx_gives_the_same(case: str, tmp_path: Path) -> None:
-    for library in ("onnx", "onnxscript"):
-        pytest.importorskip(library)
-    onnxruntime = pytest.importorskip("onnxruntime")
-    estimator, x, expected = fitted(case)
-    shapes = ({0: torch.export.Dim("rows")},)
-    torch.onnx.export(
-        estimator.export().float(),
-        (x[:5].float(),),
-        tmp_path / "net.onnx",
-        dynamo=True,
-        verbose=False,
-        dynamic_shapes=shapes,
-    )
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: x.float().numpy()})
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-
-
-def test_an_estimator_is_fitted_before_it_is_exported() -> None:
-    with pytest.raises(NotFittedError):
-        AltMinClassifier().export()
 
 
 def test_a_category_is_its_place_in_the_list_of_its_column() -> None:

@@ -3,7 +3,6 @@
 import time
 import warnings
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
@@ -14,27 +13,19 @@ from altmin.common.errors import unknown
 from altmin.common.optional import need
 
 Task = Literal["auto", "classification", "regression"]
-OF_TABLES = {"target", "task", "drop", "test_part"}
-OF_BOTH = {"data", "model", "method", "lr", "epochs", "batch_size", "set_", "seed", "device", "threads"}
-OF_BOTH |= {"save_model", "json_file"}
+SETTINGS = {"data", "model", "method", "lr", "epochs", "batch_size", "set_", "seed", "device", "threads"}
+SETTINGS |= {"target", "task", "drop", "test_part", "save_model", "json_file"}
+"""The options of `altmin train` that tables have."""
 FEW = 20
 """Different whole numbers up to which a target is taken for classes."""
 
 
-def is_table(given: Any) -> bool:
-    """Return whether the data of `altmin train` are a table, which has an ending as .csv. ValueError for options that
-    are for data sets, or for tables, if it is the other."""
-    found = bool(Path(given.data).suffix)
-    for each in fields(given):
-        fits = each.name in OF_BOTH or (each.name in OF_TABLES) == found
-        if not fits and getattr(given, each.name) != each.default:
-            kind = "a data set" if found else "a table"
-            raise ValueError(f"--{each.name.replace('_', '-')} is for {kind}, given --data {given.data}")
-    return found
-
-
 def train(given: Any) -> None:
-    """Train an estimator on most rows of a table, and measure it on the others."""
+    """Train an estimator on most rows of a table, and measure it on the others. ValueError for options that have no
+    meaning there."""
+    for each in fields(given):
+        if each.name not in SETTINGS and getattr(given, each.name) != each.default:
+            raise ValueError(f"--{each.name.replace('_', '-')} is for a data set, given the table {given.data}")
     need("sklearn", "sklearn", "a table")
     from sklearn.model_selection import train_test_split
 

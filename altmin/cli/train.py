@@ -36,7 +36,7 @@ def train(given: Train) -> None:
     first, alone = torchrun.first(), torchrun.count() == 1
     if first:
         output.check_writable(given.json_file, given.checkpoint, given.save_model, read=[given.data])
-    if tables.is_table(given):
+    if Path(given.data).suffix:  # a table, such as rows.csv
         tables.train(given)
         return
     if given.record and not alone:
