@@ -33,7 +33,7 @@ class Steps:
 
 
 def training(losses: list[float]) -> Any:
-    return Training(Steps(losses), nn.MSELoss(), None, 2, torch.Generator().manual_seed(0).get_state())
+    return Training(Steps(losses), nn.MSELoss(), 2, torch.Generator().manual_seed(0).get_state())
 
 
 ROWS = Rows(np.arange(5.0)[:, None], torch.zeros(5, 1, dtype=torch.float64))
@@ -61,7 +61,7 @@ def test_training_ends_when_the_loss_has_not_fallen_for_so_many_epochs() -> None
 def test_losses_are_means_over_rows_by_their_weight() -> None:
     torch.manual_seed(0)
     frozen = altmin.methods.create("sgd", nn.Linear(1, 1).double(), loss=nn.MSELoss(), lr=0.0)
-    run = Training(frozen, nn.MSELoss(), None, 2, torch.get_rng_state())
+    run = Training(frozen, nn.MSELoss(), 2, torch.get_rng_state())
     w = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0], dtype=torch.float64)
     errors = (run.outputs(ROWS.X) - ROWS.t).square().flatten().numpy()
     for table, expected in ((ROWS, errors.mean()), (ROWS._replace(w=w), np.average(errors, weights=w))):

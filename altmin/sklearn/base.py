@@ -80,7 +80,7 @@ class Estimator(BaseEstimator):
 
     def _go_on(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Make one pass over the rows in their order, by a copy of the network there is or by a new one."""
-        with changed(self, "_training", "_targets") as new:
+        with changed(self, "_training", "_targets", "_scaler") as new:
             _, rows = new._read(X, y, sample_weight, not hasattr(self, "module_"), classes)
             new._training.once(rows)
             new._keep()
@@ -103,14 +103,16 @@ class Estimator(BaseEstimator):
         if first:
             self._targets = self._new_targets(y, classes)
             self._columns = Columns(X) if self.categorical is not None else None
+            self._scaler = StandardScaler() if self.standardise and self._columns is None else None
         y = self._targets.checked(y)
         if (of_classes := self._targets.weights(y)) is not None:
             w = of_classes if w is None else of_classes * w
         X = X if self._columns is None else self._columns.encode(X)
         if first:
             self._training = self._new_training(X.shape[1], X.dtype == np.float32)
-        if self._training.scaler is not None:
-            learn_scale(self._training.scaler, X, w)
+        if self._scaler is not None:
+            learn_scale(self._scaler, X, w)
+            self._training.prepare = Standardise(self._scaler.mean_, self._scaler.scale_)
         self._targets.learn(y, w)
         shape = tuple(self._training.outputs(X[:1]).shape)
         if shape != (1, self._targets.outputs):
@@ -128,9 +130,8 @@ class Estimator(BaseEstimator):
             generator = torch.get_rng_state()
         module = module.to(self.device, torch.float32 if single else torch.float64).eval()
         given = settings.method_options(self, self._targets) | copy.deepcopy(self.options or {})
-        scaler = StandardScaler() if self.standardise and self._columns is None else None
         method = methods.create(self.method, module, **given)
-        return Training(method, self._targets.loss, scaler, self.batch_size, generator)
+        return Training(method, self._targets.loss, self.batch_size, generator)
 
     def _keep(self) -> None:
         """Set the attributes of a fitted estimator."""
@@ -160,11 +161,7 @@ class Estimator(BaseEstimator):
         `categories_` has for the column. `torch.export` and `torch.onnx.export` take the module as any other.
         """
         check_is_fitted(self)
-        prepare: nn.Module = nn.Identity()
-        if self._columns is not None:
-            prepare = Encode(**self._columns.layout)
-        elif (scaler := self._training.scaler) is not None:
-            prepare = Standardise(scaler.mean_, scaler.scale_)
+        prepare = self._training.prepare if self._columns is None else Encode(**self._columns.layout)
         return Exported(prepare, self.module_, self._targets.head(), self.n_features_in_)
 
     def _answers(self, X: Any) -> np.ndarray:

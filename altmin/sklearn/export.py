@@ -17,7 +17,7 @@ class Exported(nn.Module):
     def __init__(self, prepare: nn.Module, network: nn.Module, head: nn.Module, columns: int):
         super().__init__()
         self.columns = columns
-        self.prepare, self.network, self.head = prepare, copy.deepcopy(network), head
+        self.prepare, self.network, self.head = copy.deepcopy(prepare), copy.deepcopy(network), head
         self.to(next(network.parameters()).device).eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:

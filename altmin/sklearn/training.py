@@ -61,17 +61,17 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, wha
 
 
 class Training:
-    """A method that trains a network on rows in mini-batches of `batch_size`, standardised by `scaler` if there is one.
+    """A method that trains a network on rows in mini-batches of `batch_size`.
 
-    loss: of the network's output and the targets. generator: the state of the random numbers, which go on from call to
-    call and are its own. losses: the mean loss of each epoch; held_losses: after each that of the rows held back.
+    loss: of the network's output and the targets. prepare: what standardises rows, if anything does. generator: the
+    state of the random numbers, which go on from call to call and are its own. losses: the mean loss of each epoch;
+    held_losses: after each that of the rows held back.
     """
 
-    def __init__(
-        self, method: Method, loss: nn.Module, scaler: StandardScaler | None, batch_size: int, generator: Tensor
-    ):
-        self.method, self.loss, self.scaler, self.batch_size = method, loss, scaler, batch_size
+    def __init__(self, method: Method, loss: nn.Module, batch_size: int, generator: Tensor):
+        self.method, self.loss, self.batch_size = method, loss, batch_size
         self.generator, self.device = generator, device_of(method.model)
+        self.prepare: nn.Module = nn.Identity()
         self.losses: list[float] = []
         self.held_losses: list[float] = []
         self.watch = LossWatch()
@@ -112,11 +112,9 @@ class Training:
         self._demand_finite(rows)
 
     def inputs(self, X: Any) -> Tensor:
-        """Return rows of a table as the network takes them, (x - mean) / deviation of each column with a scaler."""
-        x = dense(X)
-        if self.scaler is not None:
-            x = ((x - self.scaler.mean_) / self.scaler.scale_).astype(x.dtype, copy=False)
-        return torch.from_numpy(x).to(self.device)
+        """Return rows of a table as the network takes them."""
+        x = torch.from_numpy(dense(X))
+        return self.prepare(x).to(self.device, x.dtype)
 
     def outputs(self, X: Any) -> Tensor:
         """Return what the network gives for the rows of a table."""
