@@ -79,7 +79,7 @@ def table(result: Mapping[str, Any]) -> list[dict[str, str]]:
     for method in result["methods"]:
         own = [run for run in result["runs"] if run["method"] == method]
         if any("diverged" in run for run in own):
-            rows.append({"method": method, "": "diverged"})
+            rows.append({"method": method, "seconds": "diverged"})
             continue
         curve = plot.learning_curve(result, method)
         cells = {f"{n} batches": _cell(curve[n], 4) for n in (EARLY, *ends[-EPOCHS:]) if n in curve}

@@ -29,6 +29,6 @@ def evaluate(given: Evaluate) -> None:
         count = len(rows)
     name, device = given.data or about["data"], next(network.parameters()).device
     shown = {measure.replace("_", " "): f"{value:.5g}" for measure, value in scores.items()}
-    output.show([shown], title=f"{about['model']} on {name}, {count:,} samples")
+    output.show([{"": f"{about['model']} on {name}, {count:,} samples", **shown}])
     result = {"data": name, "model": about["model"], "trained_on": about["data"], "samples": count, **scores}
     output.write_json(given.json_file, {**result, "environment": output.environment(device)})

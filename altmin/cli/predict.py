@@ -46,8 +46,8 @@ class Trained:
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Trained):
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them to FILE; else they are printed.")] = None
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Give those of all classes too.")] = False
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to FILE what else is printed.")] = None
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Give that of each class too.")] = False
 
 
 @options.command(Predict)
