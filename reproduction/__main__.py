@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Sequence
 
-import typer
-
 from altmin.cli import program
 
 COMMANDS = {
@@ -23,21 +21,13 @@ COMMANDS = {
 it, when the command is called."""
 
 
-class Commands(program.Commands):
-    program, package, table = "python -m reproduction", "reproduction.commands", COMMANDS
-
-
-app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
-
-
-@app.callback()
-def top() -> None:
-    """The paper and all that is measured: figures, claims, settings, theorem, speed."""
+ABOUT = "The paper and all that is measured: figures, claims, settings, theorem, speed."
+PROGRAM = program.Program("python -m reproduction", "reproduction.commands", ABOUT, COMMANDS)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code, as `altmin.cli.program.run` has it."""
-    return program.run(app, Commands.program, arguments)
+    """Run a command and return its exit code, as `Program.run` has it."""
+    return PROGRAM.run(arguments)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """A figure's picture from its results alone: mean and spread over seeds, the paper's stated values as marks."""
 
+import io
 from collections.abc import Sequence
 from statistics import mean
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator, NullLocator
 
-from altmin.cli.plot import content, mark, tidy
 from reproduction.figure import Curve, Figure, Mark
 from reproduction.results import Results
 
@@ -137,3 +138,24 @@ def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
     """Return where a mark is in its panel, from 0 to 1 in both directions."""
     x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
     return float(x), float(y)
+
+
+def tidy(axes: Axes) -> None:
+    """Draw pale lines behind everything else, and no box around it."""
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def mark(axis: Axis, numbers: Sequence[float]) -> None:
+    """Set ticks at these numbers only, written out in full whatever the scale is."""
+    axis.set_major_locator(FixedLocator(numbers))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"))
+
+
+def content(figure: Picture, file_format: str) -> bytes:
+    """Return the figure as a file of a format: png, svg or pdf."""
+    file = io.BytesIO()
+    figure.savefig(file, format=file_format, dpi=150)
+    return file.getvalue()

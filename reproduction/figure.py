@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from altmin.cli.plot import style
 from altmin.common.errors import unknown
 from reproduction.claims import Claim, judged, merged
 from reproduction.results import RESULTS, Measurement, Results, Setting, Tick
@@ -17,6 +16,23 @@ Points = Sequence[tuple[float, float]]
 FOLDERS = ("figures", "measurements")
 """Packages whose modules declare figures: each has some in a list FIGURES, unless its name begins with an
 underscore."""
+
+# Okabe and Ito's colours, which people with any kind of colour vision can distinguish; markers help in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def style(i: int, variant: int = 0) -> dict[str, Any]:
+    """Return colour, marker and line of curve i; those that share a colour, and its variants, have another line.
+
+    >>> style(0)["linestyle"], style(7)["linestyle"], style(0)["color"] == style(7)["color"]
+    ('-', '--', True)
+    >>> style(0, 1) == style(7)
+    True
+    """
+    line = LINES[(i // len(COLOURS) + variant) % len(LINES)]
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": line}
 
 
 @dataclass(frozen=True)

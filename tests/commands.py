@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from altmin import data
@@ -31,15 +30,6 @@ def altmin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int
     monkeypatch.setattr(data, "load", load)
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: run([str(each) for each in arguments])
-
-
-@pytest.fixture
-def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
-    """An empty folder to run commands in, and samples that need no file."""
-    samples = torch.randn(200, 1, 28, 28), torch.randint(10, (200,))
-    monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: samples)
-    monkeypatch.chdir(tmp_path)
-    return samples
 
 
 def said(*arguments: str) -> tuple[int, str, str]:

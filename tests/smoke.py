@@ -63,7 +63,7 @@ def command(*given: str) -> subprocess.CompletedProcess[str]:
     """The `altmin` of this Python; where only the package lies on the path, the module."""
     script = Path(sys.executable).with_name("altmin")
     has_script = script.is_file() and PACKAGE.is_relative_to(sys.prefix)
-    start = [str(script)] if has_script else [sys.executable, "-m", "altmin.cli"]
+    start = [str(script)] if has_script else [sys.executable, "-m", "altmin"]
     return subprocess.run([*start, *given], capture_output=True, text=True)
 
 

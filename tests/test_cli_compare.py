@@ -39,7 +39,7 @@ def test_one_method_that_diverges_does_not_stop_the_others(altmin: Any, capsys: 
     assert "diverged" not in adam
     assert len(adam["epochs"]) == 2
     out, error = capsys.readouterr()
-    assert re.search(r"sgd +│ +diverged", out)
+    assert re.search(r"sgd .*diverged", out)
     assert error.startswith("altmin: sgd, seed 0: training diverged")
     assert Path("c.svg").read_bytes().lstrip().startswith(b"<?xml")
 
@@ -67,16 +67,13 @@ def result(**config: Any) -> dict[str, Any]:
     }
 
 
-def test_the_table_has_mean_and_deviation_over_the_seeds_and_the_time_against_adam() -> None:
-    drawn = table(result())
-    cells = {str(column.header): list(column.cells) for column in drawn.columns}
-    assert cells["method"] == ["am-adam", "adam"]
-    assert cells["50 batches"] == ["0.9100 ± 0.0141", "0.8800 ± 0.0000"]
-    assert cells["epoch 2"] == ["0.9500 ± 0.0000", "0.9700 ± 0.0141"]
-    assert cells["best"] == ["0.9650 ± 0.0071", "0.9700 ± 0.0141"]
-    assert cells["train loss"] == ["0.5000 ± 0.0000"] * 2
-    assert cells["seconds"] == ["9.0 ± 4.2", "5.0 ± 1.4"]
-    assert cells["time / adam"] == ["1.75 ± 0.35", "1.00 ± 0.00"]
+def test_the_table_has_mean_and_deviation_over_the_seeds() -> None:
+    ours, adam = table(result())
+    assert ours == {
+        **{"method": "am-adam", "50 batches": "0.9100 ± 0.0141", "250 batches": "0.9650 ± 0.0071"},
+        **{"500 batches": "0.9500 ± 0.0000", "train loss": "0.5000 ± 0.0000", "seconds": "9.0 ± 4.2"},
+    }
+    assert [adam[name] for name in ("method", "500 batches", "seconds")] == ["adam", "0.9700 ± 0.0141", "5.0 ± 1.4"]
 
 
 def test_a_curve_has_the_early_evaluations_and_the_ends_of_the_epochs() -> None:
@@ -90,14 +87,11 @@ def test_the_lines_drawn_are_the_means_and_the_legend_says_where_they_end(monkey
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
     draw(result())
     axes = figures[0].axes[0]
-    ours, adam = (line for line in axes.get_lines() if not line.get_label().startswith("_"))
+    ours, adam = axes.get_lines()
     assert list(ours.get_xdata()) == [50, 250, 500]
     assert list(ours.get_ydata()) == pytest.approx([0.91, 0.965, 0.95])
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["am-adam  0.9500", "adam  0.9700"]
     assert ours.get_color() != adam.get_color()
-    low, high = axes.get_ylim()
-    assert 0.5 < low < 0.88
-    assert 0.98 < high < 1
 
 
 def test_perfect_and_hopeless_runs_can_be_drawn_too() -> None:

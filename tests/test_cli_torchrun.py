@@ -34,7 +34,7 @@ def fails(show):
 command.EachBatch = fails
 altmin.cli.main()
 """
-MISTAKES = {"seeds": ["train", "--seeds", "2"], "record": ["train", "--record"]}
+MISTAKES = {"record": ["train", "--record"]}
 
 
 def under_torchrun(rank: int, folder: str) -> dict[str, Any]:

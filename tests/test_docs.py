@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from torch.distributed.run import get_args_parser
 
 import altmin
 from altmin import calculus as maps
-from altmin.cli import app
+from altmin.cli import PROGRAM
 from altmin.methods import protocol
-from reproduction.__main__ import app as measurements
+from reproduction.__main__ import PROGRAM as MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [file for pattern in ("*.md", "docs/**/*.md", "reproduction/**/*.md") for file in sorted(ROOT.glob(pattern))]
@@ -110,7 +109,7 @@ def test_no_page_is_too_long_to_read(name: str):
 @pytest.mark.parametrize("line", commands("altmin"))
 def test_every_command_shown_is_one_that_altmin_takes(line: str):
     _, *arguments = shlex.split(line, comments=True)
-    group: Any = typer.main.get_command(app)
+    group: Any = PROGRAM.group(arguments[0])
     name, command, rest = group.resolve_command(group.make_context("altmin", [arguments[0], "--help"]), arguments)
     given = command.make_context(name, rest).params  # an unknown option, or a value of the wrong kind, raises here
     for method in ",".join(given.get(key, "") for key in ("method", "methods")).strip(",").split(","):
@@ -123,9 +122,9 @@ def test_every_command_shown_is_one_that_altmin_takes(line: str):
 
 @pytest.mark.parametrize("line", commands("python -m reproduction"))
 def test_every_command_shown_is_one_that_reproduction_takes(line: str):
-    group: Any = typer.main.get_command(measurements)
     arguments = shlex.split(line, comments=True)[3:]
     if arguments:
+        group: Any = MEASUREMENTS.group(arguments[0])
         context = group.make_context("reproduction", [arguments[0], "--help"])
         name, command, rest = group.resolve_command(context, arguments)
         command.make_context(name, rest)  # an unknown option, or a value of the wrong kind, raises here

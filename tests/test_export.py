@@ -16,8 +16,14 @@ NETS = {
 
 
 def trained(name: str) -> tuple[nn.Module, Tensor]:
-    make, shape = NETS[name]
     torch.manual_seed(0)
+    if name == "estimator":
+        sklearn = pytest.importorskip("altmin.sklearn")
+        x = torch.randn(16, 4)
+        x[::5, 1] = torch.nan
+        estimator = sklearn.AltMinClassifier((8,), epochs=3, categorical="auto")
+        return estimator.fit(x.numpy(), torch.arange(16) % 3).export().float(), x
+    make, shape = NETS[name]
     model, x = make(), torch.randn(16, *shape)
     method = altmin.methods.create("am-adam", model)
     for _ in range(3):
@@ -25,7 +31,7 @@ def trained(name: str) -> tuple[nn.Module, Tensor]:
     return model.eval(), x
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [*NETS, "estimator"])
 def test_an_exported_net_gives_the_outputs_of_the_original(name: str, tmp_path: Path) -> None:
     for library in ("onnx", "onnxscript"):
         pytest.importorskip(library)

@@ -1,22 +1,16 @@
 """An exported estimator is one module that takes raw numbers and gives what the estimator gives."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_classification, make_friedman1, make_multilabel_classification
-from sklearn.exceptions import NotFittedError
+from sklearn_cases import SMALL, XM, XR, YM, YR, X, Y
 from torch import nn
 
 from altmin.sklearn import AltMinClassifier, AltMinRegressor
 
-SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 16, "random_state": 0}
-X, Y = make_classification(60, 6, n_informative=4, n_classes=3, random_state=0)
 X = X * [1, 1000, 1, 1, 1e-3, 1] + 50
-XR, YR = make_friedman1(60, 6, random_state=0)
-XM, YM = make_multilabel_classification(60, 6, n_classes=4, random_state=0)
 GAPS = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
 GAPS[:, 2] = X[:, 2]  # one column without a missing value
 AUTO = {**SMALL, "categorical": "auto"}
@@ -43,21 +37,15 @@ def fitted(case: str, kind: Any = np.float64) -> tuple[Any, torch.Tensor, np.nda
 
 @ALL
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_the_module_gives_what_the_estimator_gives(case: str, kind: Any) -> None:
+def test_the_module_gives_what_the_estimator_gives_and_can_be_made_single(case: str, kind: Any) -> None:
     estimator, x, expected = fitted(case, kind)
-    found = estimator.export()(x).numpy()
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
+    module = estimator.export()
+    found, single = module(x).numpy(), estimator.export().float()
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(found, expected, rtol=1e-5 if expected.dtype == np.float32 else 1e-12)
-
-
-@ALL
-def test_the_module_takes_any_float_and_can_be_made_single(case: str) -> None:
-    estimator, x, expected = fitted(case)
-    single = estimator.export().float()
     assert {t.dtype for t in [*single.parameters(), *single.buffers()]} <= {torch.float32, torch.int64}
-    for found in (estimator.export()(x.float()), single(x.float()), single(x)):
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    for other in (module(x.float()), single(x.float()), single(x)):
+        np.testing.assert_allclose(other.numpy(), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_module_is_a_copy_that_is_not_trained() -> None:
@@ -72,46 +60,16 @@ def test_the_module_is_a_copy_that_is_not_trained() -> None:
 
 
 @ALL
-def test_other_columns_than_those_of_the_table_are_refused(case: str) -> None:
-    estimator, x, _ = fitted(case)
-    for rows in (x[:, :1], torch.cat([x, x], 1), x[0]):
-        with pytest.raises(ValueError):
-            estimator.export()(rows)
-
-
-@ALL
-def test_torch_export_takes_any_number_of_rows(case: str) -> None:
+def test_torch_export_takes_any_number_of_rows_and_other_columns_are_refused(case: str) -> None:
     estimator, x, expected = fitted(case)
-    program = torch.export.export(estimator.export(), (x[:5],), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    module = estimator.export()
+    program = torch.export.export(module, (x[:5],), dynamic_shapes=({0: torch.export.Dim("rows")},))
     np.testing.assert_allclose(
         program.module()(x).numpy(), expected, rtol=1e-5 if expected.dtype == np.float32 else 1e-12
     )
-
-
-@pytest.mark.parametrize("case", ["two numbers", "missing values"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_onnx_gives_the_same(case: str, tmp_path: Path) -> None:
-    for library in ("onnx", "onnxscript"):
-        pytest.importorskip(library)
-    onnxruntime = pytest.importorskip("onnxruntime")
-    estimator, x, expected = fitted(case)
-    shapes = ({0: torch.export.Dim("rows")},)
-    torch.onnx.export(
-        estimator.export().float(),
-        (x[:5].float(),),
-        tmp_path / "net.onnx",
-        dynamo=True,
-        verbose=False,
-        dynamic_shapes=shapes,
-    )
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: x.float().numpy()})
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-
-
-def test_an_estimator_is_fitted_before_it_is_exported() -> None:
-    with pytest.raises(NotFittedError):
-        AltMinClassifier().export()
+    for rows in (x[:, :1], torch.cat([x, x], 1), x[0]):
+        with pytest.raises(ValueError):
+            module(rows)
 
 
 def test_a_category_is_its_place_in_the_list_of_its_column() -> None:

@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
-from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import altmin
-from altmin.sklearn import training as rows
-from altmin.sklearn.training import Rows, Training, inputs, learn_scale
+from altmin.sklearn.training import Rows, Training
 
 
 class Steps:
@@ -36,7 +33,7 @@ class Steps:
 
 
 def training(losses: list[float]) -> Any:
-    return Training(Steps(losses), nn.MSELoss(), None, 2, torch.Generator().manual_seed(0).get_state())
+    return Training(Steps(losses), nn.MSELoss(), 2, torch.Generator().manual_seed(0).get_state())
 
 
 ROWS = Rows(np.arange(5.0)[:, None], torch.zeros(5, 1, dtype=torch.float64))
@@ -64,26 +61,13 @@ def test_training_ends_when_the_loss_has_not_fallen_for_so_many_epochs() -> None
 def test_losses_are_means_over_rows_by_their_weight() -> None:
     torch.manual_seed(0)
     frozen = altmin.methods.create("sgd", nn.Linear(1, 1).double(), loss=nn.MSELoss(), lr=0.0)
-    run = Training(frozen, nn.MSELoss(), None, 2, torch.get_rng_state())
-    w = np.array([1.0, 2.0, 0.5, 1.0, 3.0])
+    run = Training(frozen, nn.MSELoss(), 2, torch.get_rng_state())
+    w = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0], dtype=torch.float64)
     errors = (run.outputs(ROWS.X) - ROWS.t).square().flatten().numpy()
     for table, expected in ((ROWS, errors.mean()), (ROWS._replace(w=w), np.average(errors, weights=w))):
         run.once(table)
         assert run.mean_loss(table) == pytest.approx(expected)
         assert run.losses[-1] == pytest.approx(expected)
-
-
-def test_random_numbers_are_its_own_and_go_on() -> None:
-    first, second = training([0.5] * 2), training([0.5] * 2)
-    first.fit(ROWS, None, 2, 0.0, 5)
-    for _ in range(2):
-        torch.rand(3)
-        second.fit(ROWS, None, 1, 0.0, 5)
-    assert first.method.seen == second.method.seen
-    assert first.method.seen[:3] != first.method.seen[3:]
-    third, state = training([0.5]), torch.get_rng_state()
-    third.once(ROWS)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("weight", [math.nan, 1e308])
@@ -95,20 +79,3 @@ def test_a_network_that_is_not_finite_after_the_last_step_is_noticed(weight: flo
             train(run)
     with pytest.raises(altmin.Diverged):
         training([0.5]).fit(ROWS, ROWS._replace(X=np.full((5, 1), 1e308)), 1, 0.0, 5)
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_dense_and_sparse_rows_are_standardised_alike(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "CHUNK", 4)
-    random = np.random.default_rng(0)
-    table = (random.normal(3.0, 2.0, (11, 3)) * (random.random((11, 3)) < 0.5)).astype(kind)
-    for w in (None, np.arange(1.0, 12)):
-        dense, thin = StandardScaler(), StandardScaler()
-        learn_scale(dense, table, w)
-        learn_scale(thin, sparse.csr_array(table), w)
-        mean = np.average(table, axis=0, weights=w)
-        deviation = np.sqrt(np.average((table - mean) ** 2, axis=0, weights=w))
-        found = inputs(table, np.array([5, 2]), dense)
-        np.testing.assert_allclose(found, (table[[5, 2]] - mean) / deviation, rtol=1e-5)
-        assert torch.equal(found, inputs(sparse.csr_array(table), np.array([5, 2]), thin))
-        assert found.dtype == (torch.float64 if kind is np.float64 else torch.float32)

@@ -5,9 +5,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
-from typing import Annotated
-
-import typer
 
 from altmin import __version__
 from altmin.cli import program, torchrun
@@ -26,29 +23,20 @@ COMMANDS = {
 """What each command does, and an example."""
 
 
-class Commands(program.Commands):
-    program, package, table = "altmin", "altmin.cli", COMMANDS
-
-
-app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
-
-
-@app.callback()
-def top(
-    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
-) -> None:
-    """Train neural networks without backpropagation, by online alternating minimization."""
-    if version:
-        print(f"altmin {__version__}")
-    elif ctx.invoked_subcommand is None:
-        print(ctx.get_help(), end="")
+ABOUT = (
+    "Train neural networks without backpropagation, by online alternating minimization; --version shows the version."
+)
+PROGRAM = program.Program("altmin", "altmin.cli", ABOUT, COMMANDS)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code, as `program.run` has it."""
+    """Run a command and return its exit code, as `Program.run` has it."""
     if "" not in sys.path:
         sys.path.append("")  # for models of the user's own, in the folder in which the command runs
-    return program.run(app, "altmin", arguments)
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(f"altmin {__version__}")
+        return 0
+    return PROGRAM.run(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,26 +1,28 @@
 """`altmin compare`: several methods from the same first weights, over the same data in the same order."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from altmin.cli import options, output, plot
 from altmin.common.describe import plain
 from altmin.training.runs import build, settings_of, train_runs
 from altmin.training.samples import batches_per_epoch
 
-EARLY, YARDSTICK = 50, "adam"
-"""The batch that has a column, and the method whose time is the unit."""
+EARLY, EPOCHS = 50, 4
+"""The early batch that has a column, and how many of the last epochs have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(options.Runs):
     methods: Annotated[str, typer.Option(metavar="NAME,NAME,...", help="The methods.")] = "am-adam,am-mem,adam"
-    plot: options.Plot = None
+    seeds: Annotated[int, typer.Option(min=1, help="Train with N seeds, from --seed on.")] = 1
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the result: .png, .svg or .pdf.")] = None
 
 
 @options.command(Compare)
@@ -42,20 +44,22 @@ def compare(given: Compare) -> None:
     with output.progress("compare") as tick:
         trained = train_runs(several, *samples, tick)
     rows = [{"method": each.method, **row} for each, row in zip(several, trained, strict=True)]
+    config = {**settings_of(run, samples[0]), "device": str(device), "measure": "accuracy"}
     result: dict[str, Any] = {
         **{"data": given.data, "model": given.model, "methods": names, "seeds": list(seeds)},
-        "config": {
-            **{**settings_of(run, samples[0]), "device": str(device), "measure": "accuracy"},
-            **{"batches_per_epoch": per_epoch, "options": plain(of_methods)},
-        },
+        "config": {**config, "batches_per_epoch": per_epoch, "options": plain(of_methods)},
         "environment": output.environment(device),
         "runs": rows,
     }
-    output.console().print(table(result))
+    several_seeds = f", {len(seeds)} seeds: mean ± standard deviation" if len(seeds) > 1 else ""
+    output.show(table(result), f"{run.part} accuracy on {given.data}, {given.model}{several_seeds}")
     if given.plot is not None:
         output.write(given.plot, plot.draw(result, given.plot.suffix[1:]))
     output.write_json(given.json_file, result)
-    output.report_failures({f"{row['method']}, seed {row['seed']}": row.get("diverged") for row in rows})
+    failed = [f"{row['method']}, seed {row['seed']}: {row['diverged']}" for row in rows if "diverged" in row]
+    if failed:
+        print("altmin:", "; ".join(failed), file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def early_batches(per_epoch: int) -> list[int]:
@@ -68,46 +72,23 @@ def early_batches(per_epoch: int) -> list[int]:
     return sorted(n for n in {1, 2, 5, 10, 15, 25, 50, *range(stride, per_epoch, stride)} if n < per_epoch)
 
 
-def table(result: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each method; with several seeds each cell is their mean ± standard deviation."""
-    seeds = f", {len(result['seeds'])} seeds: mean ± standard deviation" if len(result["seeds"]) > 1 else ""
-    title = f"{plot.measure(result['config']).replace('_', ' ')} on {result['data']}, {result['model']}{seeds}"
-    numbers = [_numbers(run, result) for run in result["runs"]]
-    columns = list(dict.fromkeys(name for each in numbers for name in each))
-    drawn = Table("method", title=title, title_justify="left", header_style="bold")
-    for name in columns:
-        drawn.add_column(name, justify="right")
+def table(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each method; with several seeds each cell is their mean ± standard deviation."""
+    rows, per_epoch = [], result["config"]["batches_per_epoch"]
+    ends = [n * per_epoch for n in range(1, result["config"]["epochs"] + 1)]
     for method in result["methods"]:
-        own = [each for each, run in zip(numbers, result["runs"], strict=True) if run["method"] == method]
-        if all(own):
-            drawn.add_row(method, *(_cell([each[name] for each in own if name in each], name) for name in columns))
-        else:
-            drawn.add_row(method, "diverged", style="red")
-    return drawn
+        own = [run for run in result["runs"] if run["method"] == method]
+        if any("diverged" in run for run in own):
+            rows.append({"method": method, "seconds": "diverged"})
+            continue
+        curve = plot.learning_curve(result, method)
+        cells = {f"{n} batches": _cell(curve[n], 4) for n in (EARLY, *ends[-EPOCHS:]) if n in curve}
+        cells["train loss"] = _cell([run["epochs"][-1]["train_loss"] for run in own], 4)
+        cells["seconds"] = _cell([sum(row["seconds"] for row in run["epochs"]) for run in own], 1)
+        rows.append({"method": method, **cells})
+    return rows
 
 
-def _numbers(run: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, float]:
-    """Return the columns of a run; nothing if it diverged."""
-    if "diverged" in run:
-        return {}
-    column, epochs = plot.measure(result["config"]), run["epochs"]
-    numbers = {f"{EARLY} batches": row[column] for row in run["batches"] if row["batch"] == EARLY}
-    count = min(len(epochs), 4)
-    for n in sorted({round(1 + i * (len(epochs) - 1) / max(1, count - 1)) for i in range(count)}):
-        numbers[f"epoch {n}"] = epochs[n - 1][column]
-    numbers |= {"best": max(row[column] for row in epochs), "train loss": epochs[-1]["train_loss"]}
-    numbers["seconds"] = _seconds(run)
-    for other in result["runs"]:
-        if (other["method"], other["seed"]) == (YARDSTICK, run["seed"]) and "diverged" not in other:
-            numbers[f"time / {YARDSTICK}"] = numbers["seconds"] / _seconds(other)
-    return numbers
-
-
-def _seconds(run: Mapping[str, Any]) -> float:
-    return sum(row["seconds"] for row in run["epochs"])
-
-
-def _cell(values: Sequence[float], name: str) -> str:
-    digits = {"seconds": 1, f"time / {YARDSTICK}": 2}.get(name, 4)
+def _cell(values: list[float], digits: int) -> str:
     spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}" if values else ""
+    return f"{mean(values):.{digits}f}{spread}"

@@ -1,40 +1,34 @@
 """`altmin evaluate`: how well a trained model does on a table, or on the test samples of a data set."""
 
-from rich.table import Table
-from torch import nn
+from dataclasses import dataclass
+
+import torch.nn.functional as F
 
 from altmin.cli import options, output, predict, tables
-from altmin.core.labels import by_label
-from altmin.training import evaluate as evaluation
-from altmin.training.sources import Stored
 
 
-def evaluate(
-    file: predict.ModelFile,
-    data: predict.Data = None,
-    model: predict.Own = None,
-    device: options.Device = "auto",
-    data_dir: options.DataDir = None,
-    json_file: options.Json = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(predict.Trained):
+    json_file: options.Json = None
+
+
+@options.command(Evaluate)
+def evaluate(given: Evaluate) -> None:
     """Measure a trained model: accuracy and log loss of classes, R^2 and root mean squared error of numbers."""
-    output.check_writable(json_file, read=(file, data))
-    place = options.prepare(device, None)
-    network, about, rows = predict.load(file, data, model, place, data_dir)
+    output.check_writable(given.json_file, read=(given.file, given.data))
+    network, about, rows = given.load()
     if about["table"] is None:
-        wanted = {"accuracy": "accuracy", "log_loss": "loss"}
-        metrics = evaluation.choose(wanted, rows[1], by_label(nn.CrossEntropyLoss()))
-        scores, count = evaluation.measure(network, Stored(*rows), metrics), len(rows[0])
+        found, y = predict.outputs_of(network, rows[0]), rows[1]
+        right, log_loss = found.argmax(-1) == y, F.cross_entropy(found.flatten(0, -2), y.flatten())
+        scores, count = {"accuracy": float(right.double().mean()), "log_loss": float(log_loss)}, len(y)
     else:
         from altmin.sklearn import table_model
 
         rows = tables.with_target(rows, about["table"]["target"])
-        found = table_model.predict(network, about["table"], rows)
-        scores, count = table_model.scores(found, rows, about["table"]), len(rows)
-    name = data or about["data"]
-    shown = Table("", f"{about['model']} on {name}, {count:,} samples", header_style="bold")
-    for measure, value in scores.items():
-        shown.add_row(measure.replace("_", " "), f"{value:.5g}")
-    output.console().print(shown)
+        scores = table_model.scores(table_model.predict(network, about["table"], rows), rows, about["table"])
+        count = len(rows)
+    name, device = given.data or about["data"], next(network.parameters()).device
+    shown = {measure.replace("_", " "): f"{value:.5g}" for measure, value in scores.items()}
+    output.show([{"": f"{about['model']} on {name}, {count:,} samples", **shown}])
     result = {"data": name, "model": about["model"], "trained_on": about["data"], "samples": count, **scores}
-    output.write_json(json_file, {**result, "environment": output.environment(place)})
+    output.write_json(given.json_file, {**result, "environment": output.environment(device)})

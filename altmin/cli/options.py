@@ -26,59 +26,54 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:0, or auto: cuda wher
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; torch's choice if not given.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of initial weights, the order of data and dropout.")]
 Precision = Annotated[str, typer.Option(help=f"Of products: {', '.join(precision.NAMES)}; tf32 is of GPUs.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the result: .png, .svg or .pdf.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")]
 Lr = Annotated[float | None, typer.Option(help="Learning rate; the method's if not given.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as share=0.2; may be repeated."),
-]
+SET = "An option of the method, such as share=0.2; may be repeated."
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Data = Annotated[str, typer.Option(help=f"One of {', '.join(data.names())}.")]
+SCHEDULED = f"Of the learning rate: {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."
 MODELS = "mlp-2x100 (depth x width), lenet5, resnet18-64, gpt-6x128, ...; or MODULE:FUNCTION, which is called with the "
 MODELS += "samples' shape and the number of classes."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    """The options that `train` and `compare` have in common. Most are fields of `RunConfig`."""
+class Common:
+    """The options of commands that train a model of a data set."""
 
     data: Data = "mnist"
-    model: Annotated[str, typer.Option(help=MODELS)] = "mlp-2x100"
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a mini-batch; 200 if not given.")] = None
     set_: Set = None
-    schedule: Annotated[
-        str,
-        typer.Option(help=f"Of the learning rate: {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."),
-    ] = "constant"
-    warmup: Annotated[int, typer.Option(min=0, help="Batches in which the learning rate rises.")] = 0
-    augment: Annotated[str | None, typer.Option(help="crop-flip, random-windows (the default for a text) or none.")] = (
-        None
-    )
-    freeze_first: Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is.")] = False
-    precision: Precision = "float32"
-    limit: Annotated[int | None, typer.Option(min=1, help="Train on the first N samples.")] = None
-    validation: Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples.")] = False
-    eval_batches: Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches too.")] = ""
     seed: Seed = 0
-    seeds: Annotated[int, typer.Option(min=1, help="Train with N seeds, from --seed on.")] = 1
     device: Device = "auto"
     threads: Threads = None
     data_dir: DataDir = None
     json_file: Json = None
 
+
+@dataclass(frozen=True, kw_only=True)
+class Runs(Common):
+    """The options that `train` and `compare` have in common. Most are fields of `RunConfig`."""
+
+    model: Annotated[str, typer.Option(help=MODELS)] = "mlp-2x100"
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a mini-batch; 200 if not given.")] = None
+    schedule: Annotated[str, typer.Option(help=SCHEDULED)] = "constant"
+    warmup: Annotated[int, typer.Option(min=0, help="Batches in which the learning rate rises.")] = 0
+    augment: Annotated[str | None, typer.Option(help="crop-flip, random-windows (usual for a text) or none.")] = None
+    freeze_first: Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is.")] = False
+    precision: Precision = "float32"
+    limit: Annotated[int | None, typer.Option(min=1, help="Train on the first N samples.")] = None
+    validation: Annotated[bool, typer.Option("--validation", help="Evaluate on validation samples.")] = False
+    eval_batches: Annotated[str, typer.Option(metavar="N,N,...", help="Evaluate after these batches too.")] = ""
+
     def config(self, device: torch.device, **more: Any) -> RunConfig:
         """Return the run that the options describe."""
         settings = {each.name: getattr(self, each.name) for each in fields(RunConfig) if hasattr(self, each.name)}
         usual = "random-windows" if data.dataset(self.data).tokens else None
-        chosen: dict[str, Any] = {
-            "device": device,
-            "batch_size": self.batch_size or 200,
-            "part": "validation" if self.validation else "test",
-            "eval_batches": [int(number) for number in words(self.eval_batches)],
-            "augment": {None: usual, "none": None}.get(self.augment, self.augment),
-        }
-        return RunConfig(**{**settings, **chosen, **more})
+        settings |= {"device": device, "batch_size": self.batch_size or 200} | more
+        settings["part"] = "validation" if self.validation else "test"
+        settings["eval_batches"] = [int(number) for number in words(self.eval_batches)]
+        settings["augment"] = {None: usual, "none": None}.get(self.augment, self.augment)
+        return RunConfig(**settings)
 
     def samples(self, run: RunConfig) -> tuple[Samples, Samples]:
         """Return the training samples and those that the run is measured on, on its device."""
@@ -135,7 +130,7 @@ def of_methods(pairs: Sequence[str] | None, names: Sequence[str]) -> dict[str, d
 def of_method(given: Any) -> dict[str, Any]:
     """Return every option of the one method of a command: `of_methods`, and --lr."""
     options = of_methods(given.set_, [given.method])[given.method]
-    return options if given.lr is None else {**options, "lr": given.lr}
+    return options | ({} if given.lr is None else {"lr": given.lr})
 
 
 def value(text: str) -> Any:
@@ -159,8 +154,7 @@ def _defaults(method: str) -> dict[str, Any]:
 def prepare(name: str, threads: int | None, products: str = "float32") -> torch.device:
     """Return the device, and set the number of CPU threads. ValueError for a device or precision that is not here."""
     if name == "auto":  # under torchrun each process needs a GPU of its own
-        own = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        name = "cuda" if torch.cuda.device_count() >= own else "cpu"
+        name = "cuda" if torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1")) else "cpu"
     if threads is not None:
         torch.set_num_threads(threads)
     try:

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from torch import nn
 
 from altmin import __version__
+from altmin.cli import torchrun
 from altmin.common.files import is_stream, replacing
 from altmin.common.optional import need
+from altmin.training import model_file
 from altmin.training.reporters import Bar
 from altmin.training.runs import Tick
 
@@ -30,9 +34,7 @@ def check_writable(*paths: Path | None, picture: Path | None = None, read: Seque
     if picture is not None:
         need("matplotlib", "plot", "a picture")
     seen = {Path(path).resolve() for path in read if path}
-    for path in filter(None, (*paths, picture)):
-        if is_stream(path):
-            continue
+    for path in (each for each in (*paths, picture) if each and not is_stream(each)):
         target = path.resolve()
         if not os.access(target if target.exists() else target.parent, os.W_OK) or target.is_dir():
             raise PermissionError(f"{path} cannot be written: it is a folder, or its folder is not there or closed")
@@ -54,21 +56,49 @@ def write_json(path: Path | None, result: Any) -> None:
         write(path, (json.dumps(result, indent=2) + "\n").encode())
 
 
-def report_failures(runs: Mapping[str, str | None]) -> None:
-    """End with 1 if a run diverged, and say which and why."""
-    if failures := [f"{name}: {why}" for name, why in runs.items() if why]:
-        print("altmin:", "; ".join(failures), file=sys.stderr)
-        raise typer.Exit(1)
+def write_model(given: Any, network: nn.Module, **about: Any) -> None:
+    """Write a trained model if --save-model asks for it. about: what `model_file.save` keeps besides the names."""
+    if given.save_model is not None:
+        model_file.save(given.save_model, network, {"model": given.model, "data": given.data, **about})
+        print(f"wrote {given.save_model}")
+
+
+def write_run(given: Any, result: Mapping[str, Any]) -> None:
+    """Print what was trained on what and the last epoch's numbers, and write the result if --json asks for it."""
+    epochs = result["epochs"]
+    last = {key.replace("_", " "): value for key, value in epochs[-1].items() if key not in ("epoch", "seconds")}
+    values = ", ".join(f"{key} {value:.4f}" for key, value in last.items())
+    seconds, name = sum(row.get("seconds", 0) for row in epochs), f"{given.method}, {given.model}, {given.data}"
+    print(f"{name}: {values} after {len(epochs)} epochs in {seconds:.1f} s")
+    write_json(given.json_file, result)
+
+
+def result(given: Any, device: torch.device, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what every result has: the names and the seed, all settings, and where it was made."""
+    named = {key: getattr(given, key) for key in ("data", "model", "method", "seed")}
+    return {**named, "config": config, "environment": environment(device)}
 
 
 def console() -> Console:
-    """Where tables go. A pipe has no width, so nothing is cut there."""
+    """Return where tables go. A pipe has no width, so nothing is cut there."""
     return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+def show(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:
+    """Print a table of rows, each a text by the name of its column; one may have fewer than another."""
+    names = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
+    lines = any("\n" in str(cell) for row in rows for cell in row.values())
+    table = Table(title=title, title_justify="left", header_style="bold", show_lines=lines)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(row.get(name, ""))) for name in names))
+    console().print(table)
 
 
 @contextmanager
 def progress(what: str, shown: bool = True) -> Iterator[Tick]:
-    """A bar on the terminal, gone when done; nothing in a pipe."""
+    """Show a bar on the terminal, gone when done; nothing in a pipe."""
     bar = Bar(what, hidden=not shown)
     try:
         yield bar.update
@@ -77,7 +107,7 @@ def progress(what: str, shown: bool = True) -> Iterator[Tick]:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """The versions and the machine a result belongs to, without anything that names a place or a person."""
+    """Return the versions and the machine a result belongs to, without anything that names a place or a person."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -87,13 +117,12 @@ def environment(device: torch.device) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        **({"ranks": torchrun.count()} if torchrun.started() else {}),
     }
 
 
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

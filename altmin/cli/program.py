@@ -4,76 +4,76 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from altmin.common.errors import Diverged
 
 
-class Commands(TyperGroup):
-    """Commands by name: the function of that name in the module of that name in `package`.
-
-    table: for each command what it does, and an example.
-    """
-
-    program: ClassVar[str]
-    package: ClassVar[str]
-    table: ClassVar[Mapping[str, tuple[str, str]]]
-
-    def __init__(self, **settings: Any):
-        super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=text) for name, (text, _) in self.table.items()}
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in self.table:
-            self.commands[args[0]] = self._imported(args[0])
-        return super().resolve_command(ctx, args)
+class Stopped(TyperGroup):
+    """Commands of which one that is stopped by Ctrl-C ends with one line and 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            say(self.program, str(stop) or "stopped")
+            say(ctx.command_path, str(stop) or "stopped")
             raise typer.Exit(130) from None
+
+
+@dataclass(frozen=True)
+class Program:
+    """Commands by name: the function of that name in the module of that name in `package`.
+
+    about: what the program is for. table: for each command what it does, and an example.
+    """
+
+    name: str
+    package: str
+    about: str
+    table: Mapping[str, tuple[str, str]]
+
+    def group(self, called: str) -> Any:
+        """Return the commands, of which the one that is called is imported."""
+        app = typer.Typer(cls=Stopped, add_completion=False, pretty_exceptions_enable=False, help=self.about)
+        for name, (text, example) in self.table.items():
+            function = self._imported(name) if name == called else lambda: None
+            app.command(name, help=None if name == called else text, epilog=f"Example: {self.name} {example}")(function)
+        return typer.main.get_command(app)
+
+    def run(self, arguments: Sequence[str] | None = None) -> int:
+        """Run a command and return its exit code: 0 if all went well, 1 if training diverged, 2 for a user's mistake,
+        which is one line on standard error, 130 after Ctrl-C. A defect raises."""
+        given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+        try:
+            code = self.group(given[0]).main(given, prog_name=self.name, standalone_mode=False)
+            return code if isinstance(code, int) else 0
+        except Diverged as error:
+            say(self.name, str(error))
+            return 1
+        except (OSError, ValueError, TypeError, ImportError, MemoryError) as error:
+            say(self.name, str(error) or type(error).__name__)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # typer's errors about options have no public base class
+                raise
+            say(self.name, error.format_message())
+        return 2
 
     def _imported(self, name: str) -> Any:
         usual = signal.signal(signal.SIGINT, self._stop)  # an exception could be lost in the middle of an import
         try:
-            module = import_module(f"{self.package}.{name}")
+            return getattr(import_module(f"{self.package}.{name}"), name)
         finally:
             signal.signal(signal.SIGINT, usual)
-        alone = typer.Typer(add_completion=False)
-        alone.command(name, epilog=f"Example: {self.program} {self.table[name][1]}")(getattr(module, name))
-        return typer.main.get_command(alone)
 
     def _stop(self, *_: object) -> None:
-        say(self.program, "stopped")
+        say(self.name, "stopped")
         sys.stderr.flush()
         os._exit(130)
-
-
-def run(app: typer.Typer, program: str, arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 if all went well, 1 if training diverged, 2 for a user's mistake, which
-    is one line on standard error, 130 after Ctrl-C. A defect raises."""
-    try:
-        code = typer.main.get_command(app).main(arguments, prog_name=program, standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except Diverged as error:
-        say(program, str(error))
-        return 1
-    except (OSError, ValueError, TypeError, ImportError, MemoryError) as error:
-        say(program, str(error) or type(error).__name__)
-    except Exception as error:
-        if hasattr(error, "format_message"):  # typer's errors about options, which have no public base class
-            say(program, error.format_message())
-        elif type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
-            say(program, f"{error} Lower --batch-size.")
-        else:
-            raise
-    return 2
 
 
 def say(program: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ class Exported(nn.Module):
     def __init__(self, prepare: nn.Module, network: nn.Module, head: nn.Module, columns: int):
         super().__init__()
         self.columns = columns
-        self.prepare, self.network, self.head = prepare, copy.deepcopy(network), head
+        self.prepare, self.network, self.head = copy.deepcopy(prepare), copy.deepcopy(network), head
         self.to(next(network.parameters()).device).eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -27,8 +28,8 @@ class Exported(nn.Module):
         return found
 
 
-class Affine(nn.Module):
-    """A mean and a scale of each column, which are taken from standardised values or given back to them."""
+class Standardise(nn.Module):
+    """(x - mean) / scale of each column."""
 
     mean: Tensor
     scale: Tensor
@@ -38,53 +39,38 @@ class Affine(nn.Module):
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
-
-class Standardise(Affine):
-    """(x - mean) / scale of each column."""
-
     def forward(self, x: Tensor) -> Tensor:
         return (x.to(self.mean.dtype) - self.mean) / self.scale
 
 
-class Unscale(Affine):
+class Unscale(Standardise):
     """x scale + mean: standardised targets in their own unit. shape: of the targets of a row."""
 
-    def __init__(self, mean: Sequence[float], scale: Sequence[float], shape: tuple[int, ...]):
+    def __init__(self, mean: Sequence[float], scale: Sequence[float], shape: tuple[int, ...] = ()):
         super().__init__(mean, scale)
         self.shape = shape
 
     def forward(self, x: Tensor) -> Tensor:
-        found = (x.to(self.mean.dtype) * self.scale + self.mean).to(x.dtype)
+        found = x * self.scale + self.mean
         return found if self.shape else found.squeeze(1)
 
 
 class Encode(nn.Module):
-    """What `Columns.encode` does to a table, of rows of numbers: those of a column, or places among its categories.
+    """Inputs of a network for rows of numbers as `altmin.sklearn.tables.codes` gives them.
 
     numbers: places of the columns of numbers, with their mean and scale; NaN is a missing value, which those of
-    `marked` have a column of 0 and 1 for. texts: places of the columns of categories, with the number of categories of
-    each, and whether the last of them is for missing values.
+    `marked` have a column of 0 and 1 for. texts: for each column of categories its place, the number of categories, and
+    whether the last of them is for missing values.
     """
 
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        mean: Sequence[float],
-        scale: Sequence[float],
-        marked: Sequence[int],
-        texts: Sequence[int],
-        counts: Sequence[int],
-        missing: Sequence[bool],
-    ):
+    def __init__(self, numbers: list[int], mean: list[float], scale: list[float], marked: list[int], texts: list[Any]):
         super().__init__()
         self.standardise = Standardise(mean, scale)
-        self.numbers, self.marked = list(numbers), list(marked)
-        self.texts = list(zip(texts, counts, missing, strict=True))
+        self.numbers, self.marked, self.texts = numbers, marked, texts
 
     def forward(self, x: Tensor) -> Tensor:
-        x_numbers = x[:, self.numbers]
-        absent, z = x_numbers.isnan(), self.standardise(x_numbers)
-        parts = [torch.where(absent, torch.zeros_like(z), z), absent[:, self.marked].to(z.dtype)]
+        z = self.standardise(x[:, self.numbers])
+        parts = [torch.where(z.isnan(), torch.zeros_like(z), z), x[:, self.marked].isnan().to(z.dtype)]
         for place, count, missing in self.texts:
             code = x[:, [place]]
             code = torch.where(code.isnan(), torch.full_like(code, count - 1 if missing else -1), code)

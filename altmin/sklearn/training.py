@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.common.errors import Diverged
-from altmin.core.losses import LossFunction, adapt
 from altmin.methods.protocol import Method
 from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import batches_per_epoch, device_of
@@ -31,13 +30,16 @@ class Rows(NamedTuple):
 
     X: Any
     t: Tensor
-    w: np.ndarray | None = None
+    w: Tensor | None = None
+
+    def some(self, rows: Any) -> "Rows":
+        """Return these rows alone."""
+        return Rows(self.X[rows], self.t[rows], None if self.w is None else self.w[rows])
 
 
-def dense(X: Any, rows: Any) -> np.ndarray:
-    """Return some rows of a table, as an array of their own."""
-    part = X[rows]
-    return part.toarray() if hasattr(part, "toarray") else np.array(part, order="C")
+def dense(X: Any) -> np.ndarray:
+    """Return rows of a table as an array of their own."""
+    return X.toarray() if hasattr(X, "toarray") else np.array(X, order="C")
 
 
 def chunks(n: int) -> Iterator[slice]:
@@ -53,36 +55,23 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, wha
     """
     with np.errstate(over="ignore", invalid="ignore"):
         for part in chunks(X.shape[0]):
-            scaler.partial_fit(dense(X, part), sample_weight=None if w is None else w[part])
+            scaler.partial_fit(dense(X[part]), sample_weight=None if w is None else w[part])
     if len(wrong := np.flatnonzero(~np.isfinite(scaler.mean_ + scaler.var_))):
         raise ValueError(f"{what} {wrong[0]} has no finite mean and variance: its numbers are too large; scale them")
 
 
-def inputs(X: Any, rows: Any, scaler: StandardScaler | None) -> Tensor:
-    """Return some rows of a table as a tensor of its type, (x - mean) / deviation of each column with a scaler."""
-    part = dense(X, rows)
-    if scaler is not None:
-        part = ((part - scaler.mean_) / scaler.scale_).astype(part.dtype, copy=False)
-    return torch.from_numpy(part)
-
-
 class Training:
-    """A method that trains a network on rows in mini-batches of `batch_size`, standardised by `scaler` if there is one.
+    """A method that trains a network on rows in mini-batches of `batch_size`.
 
-    loss: of the network's output and the targets. generator: the state of the random numbers, which go on from call to
-    call and are its own. losses: the mean loss of each epoch; held_losses: after each that of the rows held back.
+    loss: of the network's output and the targets. prepare: what standardises rows, if anything does. generator: the
+    state of the random numbers, which go on from call to call and are its own. losses: the mean loss of each epoch;
+    held_losses: after each that of the rows held back.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        loss: LossFunction,
-        scaler: StandardScaler | None,
-        batch_size: int,
-        generator: Tensor,
-    ):
-        self.method, self.loss, self.scaler, self.batch_size = method, loss, scaler, batch_size
+    def __init__(self, method: Method, loss: nn.Module, batch_size: int, generator: Tensor):
+        self.method, self.loss, self.batch_size = method, loss, batch_size
         self.generator, self.device = generator, device_of(method.model)
+        self.prepare: nn.Module = nn.Identity()
         self.losses: list[float] = []
         self.held_losses: list[float] = []
         self.watch = LossWatch()
@@ -90,17 +79,17 @@ class Training:
     def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int, verbose: bool = False) -> None:
         """Train for epochs, each in a random order, until the loss has for `patience` of them not fallen by more than
         `tol` below its lowest. With rows held back it is their loss, and the weights are in the end those of the epoch
-        where it was lowest. verbose: whether the losses of each epoch are printed. `Diverged` if a loss, parameters or
+        where it was lowest. verbose: whether the loss of each epoch is printed. `Diverged` if a loss, parameters or
         outputs are not finite, or a loss explodes."""
         lowest, waited, best = math.inf, 0, None
-        for _ in range(epochs):
+        for epoch in range(epochs):
             with self.random_numbers():
-                self._epoch(rows, torch.randperm(len(rows.t)))
+                watched = self._epoch(rows, torch.randperm(len(rows.t)))
             if held is not None:
-                self.held_losses.append(self.mean_loss(held))
+                watched = self.mean_loss(held)
+                self.held_losses.append(watched)
             if verbose:
-                self.print_losses()
-            watched = self.losses[-1] if held is None else self.held_losses[-1]
+                print(f"epoch {epoch + 1}: loss {watched:.6f}", flush=True)
             waited = 0 if watched < lowest - tol else waited + 1
             if watched < lowest:
                 lowest = watched
@@ -112,7 +101,7 @@ class Training:
             self.method.model.load_state_dict(best[0])
             self.method.load_state_dict(best[1])
         self._demand_finite(rows)
-        self._demand_low(self.mean_loss(rows), self.inputs(rows.X, slice(CHUNK)), rows.t, times=2)
+        self._demand_low(self.mean_loss(rows), self.inputs(rows.X[:CHUNK]), rows.t, times=2)
         if held is not None:
             self._demand_finite(held)
 
@@ -122,15 +111,23 @@ class Training:
             self._epoch(rows, torch.arange(len(rows.t)))
         self._demand_finite(rows)
 
-    def print_losses(self) -> None:
-        """Print the losses of the last epoch."""
-        held = f", of the rows held back {self.held_losses[-1]:.6f}" if self.held_losses else ""
-        print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6f}{held}", flush=True)
+    def inputs(self, X: Any) -> Tensor:
+        """Return rows of a table as the network takes them."""
+        x = torch.from_numpy(dense(X))
+        return self.prepare(x).to(self.device, x.dtype)
 
     def outputs(self, X: Any) -> Tensor:
         """Return what the network gives for the rows of a table."""
         with torch.no_grad():
-            return torch.cat([self.method.model(self.inputs(X, part)) for part in chunks(X.shape[0])])
+            return torch.cat([self.method.model(self.inputs(X[part])) for part in chunks(X.shape[0])])
+
+    def mean_loss(self, rows: Rows) -> float:
+        """Return the loss over all rows, by their weights."""
+        output, t = self.outputs(rows.X), rows.t.to(self.device)
+        if rows.w is None:
+            return float(self.loss(output, t))
+        of_rows = type(self.loss)(reduction="none")(output, t).reshape(len(t), -1).mean(1)
+        return float(of_rows @ rows.w.to(output) / rows.w.sum())
 
     def _demand_finite(self, rows: Rows) -> None:
         """Raise `Diverged` unless parameters, the optimizer's state and the network's outputs for these rows are
@@ -146,36 +143,28 @@ class Training:
         if any(self.watch.explodes(loss, partial(scale_of, x, t)) for _ in range(times)):
             raise exploded(loss, self.method, x, t)
 
-    def inputs(self, X: Any, rows: Any) -> Tensor:
-        return inputs(X, rows, self.scaler).to(self.device)
-
-    def mean_loss(self, rows: Rows) -> float:
-        """Return the loss over all rows, by their weights."""
-        known, output = adapt(self.loss), self.outputs(rows.X)
-        w = torch.ones(len(rows.t)) if rows.w is None else torch.from_numpy(rows.w)
-        return float(known.weighted(output, known.prepare(output, rows.t.to(self.device)), w.to(output)))
-
-    def _epoch(self, rows: Rows, order: Tensor) -> None:
-        total, seen = 0.0, 0.0
+    def _epoch(self, rows: Rows, order: Tensor) -> float:
+        """Train on all rows in this order, and return the mean loss of the batches, each before its step."""
         model, size = self.method.model, self.batch_size
+        losses, counts = [], []
         model.train()
         try:
             for part in order.split(size)[: batches_per_epoch(model, len(order), size)]:
-                x, t = self.inputs(rows.X, part.numpy()), rows.t[part].to(self.device)
+                batch = rows.some(part.numpy())
+                x, t = self.inputs(batch.X), batch.t.to(self.device)
                 how: dict[str, Any] = {"rows": part} if getattr(self.method, "takes_rows", False) else {}
-                if rows.w is not None:
-                    how["sample_weight"] = torch.from_numpy(rows.w[part.numpy()]).to(self.device)
-                count = float(how["sample_weight"].sum()) if rows.w is not None else len(part)
-                loss = float(self.method.step(x, t, **how).loss)
-                if not math.isfinite(loss):
+                if batch.w is not None:
+                    how["sample_weight"] = batch.w.to(self.device)
+                losses.append(float(self.method.step(x, t, **how).loss))
+                counts.append(len(part) if batch.w is None else float(batch.w.sum()))
+                if not math.isfinite(losses[-1]):
                     raise Diverged("the loss", "lower the learning rate")
-                self._demand_low(loss, x, t)
-                total += count * loss
-                seen += count
+                self._demand_low(losses[-1], x, t)
             self.method.end_epoch()
         finally:
             model.eval()
-        self.losses.append(total / seen)
+        self.losses.append(float(np.average(losses, weights=counts)))
+        return self.losses[-1]
 
     @contextmanager
     def random_numbers(self) -> Iterator[None]:
