@@ -1,8 +1,6 @@
 """How soon nets learn: what is measured when, and rates that are chosen on validation samples alone."""
 
-import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ from torch import Tensor
 from altmin import data, methods, models
 from altmin.training.evaluate import accuracy
 from altmin.training.samples import epoch_order
-from reproduction import Figure, Results, Row, Setting
+from reproduction import Results, Setting
 from reproduction.figures.learning import LEARNING
-from reproduction.learning import Learner, Opponent, RateSearch, Task, learners, tables
+from reproduction.learning import Learner, Opponent, RateSearch, Task, learners
 from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
 from reproduction.search import history, search
 
@@ -140,36 +138,6 @@ def test_a_search_goes_on_beyond_its_grid_while_the_end_is_best(peak: float, tri
     assert [row["options"]["lr"] for row in rows] == tried
     assert all(each.holds(row["options"]) for row in rows)
     assert not each.holds({"lr": 3.0})
-
-
-def test_a_task_has_its_own_rates_decays_and_lengths(folder: Path) -> None:
-    more: dict[str, Any] = {"lengths": ({"epochs": 1}, {"epochs": 3}), "search": {"limit": 20}, "steps": {"sgd": 100}}
-    opponents = [Opponent("SGD", "sgd", {"momentum": 0.5}, steps=10, decay=0.01), ADAM]
-    runs, searches = learners("fig9", replace(TASK, decays=(0.0, 0.1), **more), opponents)
-    assert [(run.name, run.epochs, run.at_end) for run in runs] == [
-        (name, epochs, True) for name in ("SGD", "Adam") for epochs in (1, 3)
-    ]
-    assert searches[0].space == {"lr": (1.0, 2.0), "weight_decay": (0.0, 0.001)}
-    assert searches[2].space == {"lr": (0.01, 0.02), "weight_decay": (0.0, 0.1)}
-    assert {(each.template.limit, each.template.part) for each in searches} == {(20, "validation")}
-    assert len({json.dumps(each.identity()) for each in searches}) == 4
-
-
-def test_tables_have_a_column_for_each_mark_and_say_what_was_chosen_and_what_diverged() -> None:
-    long = [a_run(title="p", label="a", epochs=e, at_end=True, options={"lr": 0.1 * e}) for e in (1, 2)]
-    other = a_run(title="q", label="b", seeds=2, timed=True)
-
-    def row(run: Learner, seed: int, *points: tuple[int, float], **more: Any) -> Row:
-        found = [{"batch": n, "seconds": 2.0 * n, "test_accuracy": a} for n, a in points]
-        return {"config": run.config(), "seed": seed, "environment": {"gpu": "a"}, "points": found, **more}
-
-    rows = [row(long[0], 0, (1, 0.2), (2, 0.5)), row(long[1], 0, (1, 0.3), (4, 0.75))]
-    rows += [row(other, 0, (1, 0.5), (2, 0.25)), row(other, 1, (1, 0.75), diverged="the loss")]
-    first, second = tables(Figure("f", "t", [*long, other], ["samples"]), Results(rows))
-    head = ["method", "chosen", "2 batches", "4 batches"]  # no seconds: not made alone
-    assert first == ("p: test accuracy", head, [["a", "lr 0.1; lr 0.2", "0.5000", "0.7500"]])
-    assert second[1] == ["method", "chosen", "1 batches", "2 batches", "seconds"]
-    assert second[2] == [["b", "lr 0.01", "0.6250 ± 0.1768", "1 of 2 diverged", "4"]]
 
 
 @pytest.mark.parametrize("task", ["lenet5", "autoencoder", "gpt-6x128", "anisotropic"])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from altmin import methods
 from altmin.continual.learners import OutputRegression
 from altmin.methods.backprop import Backprop
 from reproduction.opponents.continual import (
@@ -125,14 +124,6 @@ def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() ->
     assert buffer.inputs.numel() + buffer.labels.numel() == 1000 // 5 * 5
 
 
-def test_a_draw_has_no_sample_twice_and_at_most_all() -> None:
-    buffer = Reservoir(100)
-    buffer.add(torch.rand(7, 1), torch.arange(7))
-    for _ in range(5):
-        assert len(set(buffer.draw(5)[1].tolist())) == 5
-    assert sorted(buffer.draw(9)[1].tolist()) == list(range(7))
-
-
 class Watched:
     """A method that notes its batches."""
 
@@ -165,21 +156,6 @@ def two_tasks() -> list[tuple[Tensor, Tensor]]:
     y = torch.arange(4).repeat(400)
     x = 4 * nn.functional.one_hot(y).float() + torch.randn(len(y), 4)
     return [(x[chosen], y[chosen]) for chosen in (y < 2, y >= 2)]
-
-
-def test_replay_remembers_the_first_task_which_adam_alone_forgets() -> None:
-    def first_task_after_both(of: str) -> float:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4))
-        learner = Replay(model, 500, lr=0.03) if of == "replay" else methods.create("adam", model, lr=0.03)
-        first, second = two_tasks()
-        for x, y in (first, second):
-            for rows in torch.arange(len(x)).split(20):
-                learner.step(x[rows], y[rows])
-        return float((model(first[0]).argmax(1) == first[1]).float().mean())
-
-    assert first_task_after_both("adam") < 0.5
-    assert first_task_after_both("replay") > 0.9
 
 
 def clusters(samples: int, classes: int, size: int, seed: int) -> tuple[Tensor, Tensor]:

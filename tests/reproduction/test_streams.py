@@ -67,17 +67,6 @@ def test_a_net_on_a_stream_scores_what_a_loop_written_out_does(setting: Setting,
     assert row["curve"] == [float(each) for each in right[:50]]
 
 
-def test_a_point_is_the_mean_of_the_last_five_parts_or_of_all_so_far() -> None:
-    row = {"samples": 15, "value": 0.5, "curve": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}
-    recent = Progressive("sea", "Adam").points(row, "samples")
-    assert [x for x, _ in recent] == [2, 4, 6, 8, 10, 12, 14]
-    assert [y for _, y in recent] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5])
-    overall = Progressive("sea", "linear", shown=False).points(row, "all samples so far")
-    assert [x for x, _ in overall] == [2, 4, 6, 8, 10, 12, 14, 15]
-    assert [y for _, y in overall] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5])
-    assert Progressive("sea", "linear", shown=False).points(row, "samples") == []
-
-
 def test_the_files_curves_end_with_the_values_of_the_tables() -> None:
     results = FIGURE.results
     ends = {(curve.panel, curve.name): curve.points[-1] for curve in FIGURE.curves(results, "all samples so far")}
