@@ -20,20 +20,6 @@ def rows_and_values(*rows: int) -> tuple[Tensor, dict[str, Tensor]]:
     return r, {"z": torch.stack([r, -r], 1).to(F64), "a": r.to(F64).unsqueeze(1) / 2}
 
 
-def test_variables_are_found_again_by_row_in_any_order() -> None:
-    kept = table()
-    for rows in ((7, 2), (0, 30, 3), (1,)):
-        kept.write(*rows_and_values(*rows))
-    rows, expected = rows_and_values(3, 7, 1, 30, 0, 2)
-    assert equal(kept.read(rows), expected)
-    assert kept.new(torch.tensor([3, 4, 30, 31, 1000])).tolist() == [False, True, False, True, True]
-    assert kept.new(torch.tensor([5])).tolist() == [True]
-
-
-def test_before_the_first_sample_every_row_is_new() -> None:
-    assert table().new(torch.tensor([0, 5])).tolist() == [True, True]
-
-
 BAD_ROWS = {
     "a float": torch.tensor([0.0, 1.0]),
     "one more": torch.tensor([4, 5, 6]),

@@ -170,11 +170,6 @@ def test_a_step_is_one_of_adam_along_these_gradients() -> None:
     torch.testing.assert_close([*model.parameters()], [*other.parameters()], rtol=1e-9, atol=1e-12)
 
 
-def test_by_default_errors_can_reach_every_block() -> None:
-    assert create("predictive-coding", mlp(4, (5, 5), 3)).options["inference_steps"] == 16
-    assert create("pc-alm", residual_mlp(4, 30)).options["inference_steps"] == 64
-
-
 def test_a_rate_at_which_codes_diverge_is_an_error_and_nothing_changes() -> None:
     model, x, y = case("residual")
     method = create("predictive-coding", model, inference_rate=30.0, inference_steps=300)

@@ -289,16 +289,6 @@ def test_what_codes_in_time_cannot_be_printed_is_refused() -> None:
 # -- what the public code changes -------------------------------------------------------------------------------------
 
 
-def test_an_anchor_that_moves_along_leaves_the_penalty_no_gradient() -> None:
-    """As in the public code: a copy of the code that is not detached. Its gradient is opposite to the code's own."""
-    c = torch.randn(3, 4, dtype=F64, requires_grad=True)
-    home = c.clone()
-    with torch.no_grad():
-        c += 0.5
-    F.mse_loss(c, home).backward()
-    torch.testing.assert_close(c.grad, torch.zeros_like(c), rtol=0, atol=1e-15)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sweep_is_coordinate_descent_over_the_columns(seed: int) -> None:
     """Also where an input never is anything but 0."""

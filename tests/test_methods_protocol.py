@@ -1,6 +1,5 @@
 """The registry of methods: found by name, with their options, and mistakes answered with the nearest name."""
 
-import inspect
 from typing import Any, get_args
 
 import pytest
@@ -84,11 +83,6 @@ def solver(method: altmin.methods.Method) -> altmin.GradientCodes:
     return method.codes
 
 
-def defaults(function: object) -> dict[str, object]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-
-
 @pytest.mark.parametrize("name", ALTERNATING)
 def test_share_and_order_reach_the_code_solver(name):
     given = solver(altmin.methods.create(name, small(), share=0.3, order="weights-first"))
@@ -103,11 +97,3 @@ def test_share_and_order_reach_the_code_solver(name):
 def test_share_or_order_beside_a_solver_is_refused(name):
     with pytest.raises(ValueError):
         altmin.methods.create(name, small(), codes=altmin.GradientCodes(), share=0.3)
-
-
-@pytest.mark.parametrize("name", ALTERNATING)
-def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
-    method, trainer = defaults(altmin.methods.factory(name)), defaults(altmin.AltMin)
-    for option in ("loss", "codes", "penalty"):
-        assert trainer[option] is None
-        assert method[option] is None

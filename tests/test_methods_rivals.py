@@ -133,6 +133,20 @@ def test_a_bad_batch_is_refused_and_nothing_changes(name: str, kind: str) -> Non
 
 
 @EVERY
+@pytest.mark.parametrize("scale", [1e25, 1e38])
+def test_numbers_that_overflow_are_said_to_diverge_and_weights_stay(name: str, scale: float) -> None:
+    x, y = problem()
+    method = trained(name)
+    with torch.no_grad():
+        if name not in ("admm", "bcd"):  # which solve for their weights
+            method.model[-1].weight.mul_(3e38 / method.model[-1].weight.abs().max())
+    before = copy.deepcopy(method.model.state_dict())
+    with pytest.raises(altmin.Diverged):
+        fit(method, (scale * x, y), epochs=2, batch_size=60)
+    assert equal(method.model.state_dict(), before)
+
+
+@EVERY
 def test_every_option_tells_runs_apart(name: str) -> None:
     plain = method_settings(altmin.methods.create(name, net(name)))
     defaults = inspect.signature(altmin.methods.factory(name)).parameters
