@@ -33,15 +33,6 @@ def run(losses: list[float], *callbacks: Any, **settings: Any) -> Any:
     return fit(Recorder(losses=list(losses)), numbered(4), **how)
 
 
-def test_a_function_is_called_after_every_epoch_with_its_row() -> None:
-    told: list[Progress] = []
-    history = fit(learner(), samples(), samples(30, 1), epochs=3, batch_size=20, callbacks=told.append)
-    assert [(p.epoch, p.epochs, p.batch, p.batches) for p in told] == [(1, 3, 3, 9), (2, 3, 6, 9), (3, 3, 9, 9)]
-    assert history.epochs[-1] is told[-1].row
-    assert told[-1].train_loss == history.epochs[-1]["train_loss"]
-    assert told[-1].columns == ["test_accuracy"]
-
-
 @pytest.mark.parametrize("answer, epochs", [(True, 2), (np.bool_(True), 2), (False, 4), (None, 4), (1, 4)])
 def test_the_word_true_stops_a_run_and_nothing_else_does(answer: Any, epochs: int) -> None:
     history = run([1.0, 2.0, 3.0, 4.0], lambda p: answer if p.epoch == 2 else None)

@@ -9,7 +9,7 @@ import torch
 from loop_cases import Recorder, Stop, numbered, outcome, stop_at
 from loop_cases import samples as problem
 from test_training_resumed import SETTINGS, learner
-from torch import Tensor, nn
+from torch import nn
 
 from altmin import Ensemble, methods
 from altmin.cli import run
@@ -17,7 +17,6 @@ from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.training import EMA, checkpoint, epoch_order, fit
 from reproduction.__main__ import run as run_reproduction
-from reproduction.speed.measure import step_bytes
 
 pytestmark = pytest.mark.cuda
 
@@ -62,15 +61,6 @@ def test_a_loss_read_late_still_tells_its_batch() -> None:
     losses = [1.0] * 7 + [float("nan")] + [1.0] * 100
     with pytest.raises(Diverged, match="the loss in epoch 1, batch 8 of 80"):
         fit(Recorder(nn.Linear(1, 2).cuda(), losses), numbered(80), epochs=1, batch_size=1)
-
-
-def test_memory_on_the_gpu_counts_parameters_gradients_and_state() -> None:
-    batch: tuple[Tensor, Tensor] = (torch.randn(4, 1024).cuda(), torch.zeros(4, dtype=torch.int64).cuda())
-    _, kept, peak = step_bytes(
-        lambda: methods.create("sgd", nn.Sequential(nn.Linear(1024, 128, bias=False)).cuda()), batch
-    )
-    assert kept == 3 * 1024 * 128 * 4
-    assert peak > kept
 
 
 def test_the_commands_run_on_the_gpu(tmp_path: Path) -> None:

@@ -123,21 +123,3 @@ def test_what_an_ensemble_cannot_be_is_refused() -> None:
     for more in ({"seeds": [1, 2]}, {"eval_batches": [1]}, {"epochs": 0}, {"schedule": "cosin"}, {"seed": 1}):
         with pytest.raises((ValueError, TypeError)):
             fit_ensemble(ensemble, samples(), **{"epochs": 1, "batch_size": 20, **more})
-
-
-def test_batch_norm_leaves_out_a_last_batch_of_one_sample() -> None:
-    def build() -> list[Any]:
-        nets = [nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double() for _ in SEEDS]
-        return [methods.create("am-adam", net) for net in nets]
-
-    torch.manual_seed(0)
-    alone = build()
-    torch.manual_seed(0)
-    ensemble = Ensemble(build())
-    train = samples(41)
-    found = fit_ensemble(ensemble, train, samples(20, 1), epochs=2, batch_size=20, seeds=SEEDS)
-    for i, (history, method) in enumerate(zip(found, alone, strict=True)):
-        expected = fit(method, train, samples(20, 1), epochs=2, batch_size=20, seed=SEEDS[i])
-        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
-        for p, q in zip(ensemble.member(i).state_dict().values(), method.model.state_dict().values(), strict=True):
-            torch.testing.assert_close(p, q, rtol=0, atol=1e-8)

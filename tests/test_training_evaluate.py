@@ -7,9 +7,9 @@ import torch
 from loop_cases import Recorder, learner, numbered, numbers, samples
 from torch import Tensor, nn
 
-from altmin import AltMin, Ensemble
+from altmin import AltMin
 from altmin.models import gpt, mlp
-from altmin.training import METRICS, accuracy, epoch_order, fit, fit_ensemble, mean_loss
+from altmin.training import METRICS, accuracy, epoch_order, fit, mean_loss
 from altmin.training.evaluate import Metric, choose, higher_is_better, measure
 from altmin.training.sources import Stored
 
@@ -137,17 +137,6 @@ def test_a_regression_reports_the_mean_of_its_own_loss() -> None:
     history = fit(method, train, test, epochs=1, batch_size=20, eval_batches=[2])
     assert history.batches == [{"batch": 2, "test_loss": pytest.approx(expected[1], rel=1e-6)}]
     assert history.epochs[0]["test_loss"] == pytest.approx(expected[2], rel=1e-6)
-
-
-def test_members_of_an_ensemble_are_measured_each() -> None:
-    def error(output: Tensor, y: Tensor) -> Tensor:
-        return (output.argmax(1) != y).double().mean()
-
-    ensemble = Ensemble([learner(), learner(seed=1)])
-    histories = fit_ensemble(ensemble, samples(), samples(40, 1), epochs=1, batch_size=20, metrics=error)
-    for i, history in enumerate(histories):
-        right = accuracy(ensemble.member(i), samples(40, 1))
-        assert history.epochs[0]["test_error"] == pytest.approx(1 - right, abs=1e-12)
 
 
 def test_a_loss_that_is_no_function_has_no_default_for_numbers() -> None:

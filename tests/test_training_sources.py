@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from loop_cases import Pairs, Recorder, learner, numbered, outcome, samples, weights
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from altmin import Ensemble
 from altmin.training import fit, fit_ensemble
@@ -70,20 +70,6 @@ def test_an_iterator_is_gone_through_once() -> None:
     assert history.epochs[0]["train_loss"] == 2.0
     with pytest.raises(ValueError, match="no batches in epoch 2"):
         fit(recorder, (numbered(i) for i in range(1, 4)), epochs=2)
-
-
-def test_a_dataloader_gives_what_a_loop_over_it_gives() -> None:
-    def loader() -> DataLoader[Any]:
-        return DataLoader(Pairs(*samples()), batch_size=20, shuffle=True)
-
-    ours, by_hand = learner(), learner()
-    torch.manual_seed(5)
-    fit(ours, loader(), loader(), epochs=1)
-    torch.manual_seed(5)
-    for x, y in loader():
-        by_hand.step(x, y)
-    by_hand.end_epoch()
-    assert all(map(torch.equal, weights(ours), weights(by_hand)))
 
 
 def test_members_of_an_ensemble_share_batches_and_have_orders_of_their_own_in_a_dataset() -> None:
