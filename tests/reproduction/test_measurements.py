@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 import altmin
-from altmin.stream import settings
 from reproduction.__main__ import run
 from reproduction.case import Case
 from reproduction.figure import Figure, make
@@ -185,7 +184,6 @@ def test_what_the_page_says_of_streams_holds_in_the_file() -> None:
         best = (min if stream.regression else max)(mean(name, model) for model in ours)
         behind |= {name} if mean(name, "Gauss-Newton") != best else set()
     assert behind == {"chick-weights", "sp500", "airline"}
-    assert settings.DEFAULTS["am-adam"]["lr"] == settings.DEFAULTS["adam"]["lr"]
 
 
 def test_what_the_page_says_of_probabilities_holds_in_the_file() -> None:
