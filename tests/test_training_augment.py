@@ -1,11 +1,10 @@
 """Samples are changed before each step by random numbers of the batch alone: resumed, in an ensemble, on any method."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from loop_cases import Stop, stop_at, weights
+from loop_cases import weights
 from test_data_batches import crop_flip
 from torch import Tensor, nn
 
@@ -88,21 +87,6 @@ def test_what_is_evaluated_is_not_changed(augment: str) -> None:
     assert torch.equal(torch.cat(inputs), samples_of()[0])
     assert torch.equal(targets, samples_of()[1])
     assert all(map(torch.equal, samples, samples_of()))
-
-
-@pytest.mark.parametrize("augment", RUNS)
-def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) -> None:
-    learn, samples = RUNS[augment]
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "seed": 3, "augment": augment}
-    whole, method = learn(), learn()
-    fit(whole, samples(), **settings)
-    kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
-
-    with pytest.raises(Stop):
-        fit(method, samples(), **settings, **kept, callbacks=stop_at(5))
-    resumed = learn(seed=1)
-    fit(resumed, samples(), **settings, **kept, resume=True)
-    assert all(map(torch.equal, weights(resumed), weights(whole)))
 
 
 @pytest.mark.parametrize("augment", RUNS)

@@ -68,21 +68,6 @@ def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method
     torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("schedule, warmup", [("cosine", 9), ("one-cycle", 0), ("cosine/epoch", 1), ("constant", 9)])
-def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(tmp_path: Path, schedule: str, warmup: int) -> None:
-    settings: dict[str, Any] = {"epochs": 4, "batch_size": 2, "schedule": schedule, "warmup": warmup}
-    whole, first, second = Recorder(), Recorder(), Recorder()
-    fit(whole, numbered(8), **settings)
-    kept: dict[str, Any] = {**settings, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
-    with pytest.raises(Stop):
-        fit(first, numbered(8), **kept, callbacks=stop_at(7))
-    fit(second, numbered(8), **kept, resume=True)
-    done = len(whole.rates) - len(second.rates)
-    assert done > 0
-    assert [*first.rates[:done], *second.rates] == whole.rates
-    assert second.optimizer.param_groups[0]["lr"] == 0.5
-
-
 def test_every_group_keeps_its_own_rate() -> None:
     first, second = nn.Linear(1, 1), nn.Linear(1, 1)
     groups = [{"params": first.parameters(), "lr": 1.0}, {"params": second.parameters(), "lr": torch.tensor(2.0)}]
@@ -90,8 +75,8 @@ def test_every_group_keeps_its_own_rate() -> None:
     tensor = optimizer.param_groups[1]["lr"]
     schedule = Schedule(RunConfig(schedule="linear/epoch", epochs=4), optimizer, per_epoch=10)
     for move, expected in (
-        (lambda: schedule.after_batch(20), [1, 2]),
-        (lambda: schedule.after_epoch(1, {}), [0.75, 1.5]),
+        (lambda: schedule.move(20, 0), [1, 2]),
+        (lambda: schedule.move(29, 1), [0.75, 1.5]),
         (schedule.end, [1, 2]),
     ):
         move()
@@ -100,7 +85,7 @@ def test_every_group_keeps_its_own_rate() -> None:
 
 
 def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
-    Schedule(RunConfig(epochs=2), None, 5).after_batch(3)
+    Schedule(RunConfig(epochs=2), None, 5).move(3, 0)
     for run in (RunConfig(schedule="cosine"), RunConfig(warmup=2, epochs=3)):
         with pytest.raises(ValueError, match="no learning rate"):
             Schedule(run, None, 5)

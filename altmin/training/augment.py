@@ -17,7 +17,7 @@ Change = Callable[[Any, Tensor, torch.Generator], Samples]
 
 def change(given: Any, train: Samples) -> Change | None:
     """Return what the augmentation does to a batch; None for none. given: a name, a function (x, generator) -> x, an
-    object with `draw` and `apply`, or None. ValueError if it changes the shape of a sample of `train`."""
+    object with `draw` and `apply`, or None. train: the samples, of which some augmentations are made."""
     if given is None:
         return None
     if isinstance(train[0], Inputs):
@@ -34,8 +34,4 @@ def change(given: Any, train: Samples) -> Change | None:
             return given.apply(x, y, given.draw(len(x), generator))
         return given(x, generator), y
 
-    one = train[0][:1], train[1][:1]
-    for old, new in zip(one, changed(*one, torch.Generator().manual_seed(0)), strict=True):
-        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
-            raise ValueError("augment of fit gives samples of another shape or type; it must keep both")
     return changed

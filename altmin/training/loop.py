@@ -148,7 +148,7 @@ class Loop:
         self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
         if self.data.give_rows and (self.change is not None or not self.data.resumes):
             name = type(methods[0]).__name__
-            raise ValueError(f"{name} keeps variables of each sample; give tensors or a Dataset, and no augment")
+            raise ValueError(f"{name} keeps variables of each sample; give tensors or arrays, and no augment")
         if self.change is None and not self.data.give_rows and hasattr(methods[0], "step_share"):
             self.data.spread = self.ranks.rank, self.ranks.size
         self.at = Position([0.0] * len(self.seeds))
@@ -175,7 +175,7 @@ class Loop:
         if self.run.augment is None:
             return None
         if not isinstance(self.data.source, Stored):
-            raise ValueError("augment of fit is for tensors; a Dataset or a DataLoader has transforms of its own")
+            raise ValueError("augment of fit is for tensors; a DataLoader has transforms of its own")
         return augment.change(self.run.augment, (self.data.source.x, self.data.source.y))
 
     @property
@@ -233,7 +233,7 @@ class Loop:
                 resumed.restore(self, self.run.checkpoint)
                 self.ranks.check_same(self.number, f"{self.run.checkpoint} is not the same file on all ranks")
                 self.stopped = self.callbacks.stopped
-            self.schedule.begin(self.number, self.at.epoch)
+            self.schedule.move(self.number, self.at.epoch)
             if not self.run.resume:
                 self.save()
             while self.at.epoch < self.run.epochs and not self.stopped:
@@ -273,7 +273,8 @@ class Loop:
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
-            self.schedule.after_epoch(self.at.epoch, row)
+            self.schedule.move(self.number, self.at.epoch)
+            self.schedule.after_epoch(row)
         self.stopped |= self.callbacks.epoch_end(self.progress())
         self.save()
         self.stopped = self.ranks.total(self.stopped)[0] > 0
@@ -290,7 +291,7 @@ class Loop:
             self.synchronize()
         for hook in self.callbacks.after_step:
             hook(self.trained.member(0))
-        self.schedule.after_batch(self.number)
+        self.schedule.move(self.number, self.at.epoch)
         if self.device.type == "cpu" or self.at.batch % 50 == 1:  # reading makes the host wait for a GPU
             self.read()
         if self.number in self.eval_batches:

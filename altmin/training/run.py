@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ def fit(
     `precision`, `record`, `checkpoint`, `checkpoint_every` and `resume`, the fields of
     `altmin.training.config.RunConfig`.
 
-    `train` is a pair of tensors or arrays, a Dataset, a DataLoader or another iterable of batches (x, y). The first two
-    are divided into batches of `batch_size`, in an order that depends on `seed` and the epoch alone: not on the method,
-    the evaluations or the global random state. A smaller last batch is used too; only if it is a single sample and the
+    `train` is a pair of tensors or arrays, a DataLoader or another iterable of batches (x, y). Tensors and arrays are
+    divided into batches of `batch_size`, in an order that depends on `seed` and the epoch alone: not on the method, the
+    evaluations or the global random state. A smaller last batch is used too; only if it is a single sample and the
     model has batch norm, which cannot learn from one, is it left out of that epoch. Batches of an iterable come as they
     are.
 
@@ -73,8 +72,8 @@ def fit(
 
     A method that is `Distributed` is trained by all its ranks, which each call `fit` with the same arguments and get
     the same history, but for the seconds, and the same weights as one process. A rank takes only its own rows out of
-    tensors, unless they are augmented or the method keeps variables of each sample; of a Dataset or an iterable every
-    rank takes all batches, which must be the same. All ranks evaluate; the first one writes the checkpoint, and all
+    tensors, unless they are augmented or the method keeps variables of each sample; of an iterable every rank takes all
+    batches, which must be the same. All ranks evaluate; the first one writes the checkpoint, and all
     read it, so that it must lie where each can. A run may go on with any number of ranks, or none: with another number
     sums have another order, and agree up to rounding.
 
@@ -143,8 +142,6 @@ def _carry_out(
     """Train an `Ensemble` or a `Single`. members: seeds and histories, to which rows are added."""
     with nullcontext(LOCAL) if run.precision is None else precision.using(run.precision) as products:
         context = products if products.bf16 else LOCAL
-        if context is not LOCAL:
-            demand_context(trained.methods[0])
         loop, ranks = Loop(run, samples, trained, members, callbacks, context), ranks_of(trained.methods[0])
         settings = loop.seeds, loop.data.per_epoch, loop.data.source.describe()
         ranks.check_same(settings, "the ranks were given different data, seeds or batch sizes; give all the same")
@@ -156,11 +153,3 @@ def _carry_out(
             raise ValueError(f"{run.checkpoint} exists already: resume from it, or choose another checkpoint file")
         loop.carry_out()
         ranks.total(0.0)  # waits until all ranks have come here
-
-
-def demand_context(method: Any) -> None:
-    """Raise ValueError for a method whose steps cannot round products. Wrappers pass the setting on."""
-    while hasattr(method, "method"):
-        method = method.method
-    if "context" not in signature(method.step).parameters:
-        raise ValueError(f"steps of {type(method).__name__} take no context to round products; leave out precision")
