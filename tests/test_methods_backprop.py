@@ -10,20 +10,6 @@ from torch import Tensor, nn
 from altmin import Ensemble, methods, models
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_fused_reaches_the_optimizer_and_trains_alike(name: str) -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
-    plain, fused = (methods.create(name, _net(), **options) for options in ({}, {"fused": True}))
-    assert plain.optimizer.defaults["fused"] is None
-    assert fused.optimizer.defaults["fused"] is True
-    assert not fused.optimizer.defaults.get("capturable"), "that is for weights on a GPU"
-    for _ in range(3):
-        plain.step(x, y)
-        fused.step(x, y)
-    torch.testing.assert_close([*plain.model.parameters()], [*fused.model.parameters()])
-
-
 @pytest.mark.cuda
 def test_fused_adam_on_a_gpu_can_be_recorded() -> None:
     assert methods.create("adam", _net().cuda(), fused=True).optimizer.defaults["capturable"] is True

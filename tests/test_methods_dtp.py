@@ -207,12 +207,3 @@ def test_a_frozen_layer_in_between_passes_targets_on() -> None:
     assert not found[2].any()
     assert not found[3].any()
     assert equal(found[:2] + found[4:], expected[:2] + expected[4:])
-
-
-@pytest.mark.parametrize("frozen, inverses", [((), 2), ((0,), 1), ((2,), 2), ((0, 2), 0), ((0, 2, 4), 0)])
-def test_only_what_trained_layers_need_is_inverted(frozen: tuple[int, ...], inverses: int) -> None:
-    model = net(nn.Tanh, nn.Tanh, nn.Tanh)
-    for l in frozen:
-        model[l].requires_grad_(False)
-    method: Any = altmin.methods.create("dtp", model)
-    assert len(method.inverses) == inverses

@@ -197,20 +197,6 @@ def test_batch_norm_keeps_the_statistics_of_the_forward_pass_and_dropout_one_mas
     assert torch.equal(inference.evaluate(1.0)[2][-1].prelude[0], mask)
 
 
-def test_other_losses_have_the_size_that_backprop_gives_them() -> None:
-    """A sum over samples is the same energy as their mean, and its gradients are larger by their number."""
-    model, x, y = case("tanh")
-    chain = split(model)
-    with torch.no_grad():
-        found = []
-        for loss in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum")):
-            inference = Inference(chain, chain.parameters(), adapt(loss), x, y)
-            for _ in range(5):
-                inference.step(0.1)
-            found.append(inference.grads())
-    torch.testing.assert_close(found[1][0][0], len(x) * found[0][0][0])
-
-
 @pytest.mark.parametrize(
     "model", [lambda: mlp(4, (5,), 3, Sign), lambda: altmin.models.elman(3, 4), lambda: nn.Bilinear(2, 2, 2)]
 )

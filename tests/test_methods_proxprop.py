@@ -140,22 +140,6 @@ def test_the_optimizer_takes_the_directions_for_gradients(options: dict[str, Any
     torch.testing.assert_close([*model.parameters()], [*other.parameters()], rtol=1e-9, atol=1e-12)
 
 
-def test_a_frozen_layer_between_passes_on_what_reaches_it_and_one_frozen_later_stays() -> None:
-    x, y = problem(20, dtype=F64)
-    model, whole = net(), net()
-    model[3].requires_grad_(False)
-    method = create("proxprop", model)
-    before = copy.deepcopy(model.state_dict())
-    method.step(x, y)
-    create("proxprop", whole).step(x, y)
-    torch.testing.assert_close(model[1].weight, whole[1].weight)
-    assert torch.equal(model[3].weight, before["3.weight"])
-    model[1].requires_grad_(False)
-    kept = model[1].weight.clone()
-    method.step(x, y)
-    assert torch.equal(model[1].weight, kept)
-
-
 @pytest.mark.parametrize("side, error", [(among_samples, 1e-4), (among_inputs, 0.2)])
 def test_samples_and_inputs_that_repeat_and_are_large_are_solved_in_float32(side: Any, error: float) -> None:
     """The matrix is singular but for I / tau_theta, which is lost in the rounding of its largest entries."""

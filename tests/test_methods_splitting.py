@@ -99,20 +99,6 @@ def test_a_pass_in_parts_is_the_pass_as_a_whole(name: str, batch_size: int) -> N
 
 
 @EVERY
-def test_the_first_pass_is_that_of_a_model_with_smaller_weights(name: str) -> None:
-    """A frozen layer keeps its own."""
-    data = problem(dtype=F64)
-    models = [net(name, dtype=F64) for _ in range(2)]
-    for model in models:
-        altmin.models.freeze_first(model)
-    with torch.no_grad():
-        for p in models[1].parameters():
-            p.mul_(0.25 if p.requires_grad else 1.0)
-    found = [run(created(name, m, start=s), *data, 3) for m, s in zip(models, (0.25, 1.0), strict=True)]
-    assert close(weights(found[0]), weights(found[1]), 1e-10)
-
-
-@EVERY
 def test_samples_that_come_late_take_part_from_then_on(name: str) -> None:
     """The first layer's sums are then those of all samples, in whatever batch they came."""
     x, y = problem(60, dtype=F64)

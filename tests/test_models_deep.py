@@ -246,22 +246,6 @@ def test_what_cannot_be_made_read_or_drawn_is_refused() -> None:
             call()
 
 
-@pytest.mark.parametrize(
-    "model, blocks",
-    [
-        (residual_mlp(5, 3, 6, 4), ["Flatten, Linear", *["Residual"] * 3, "Linear"]),
-        (
-            resnet18(2),
-            ["Conv2d, BatchNorm2d", "ReLU, BasicBlock", *["BasicBlock"] * 7, "AdaptiveAvgPool2d, Flatten, Linear"],
-        ),
-        (gpt(2, 8, 2, 4, 5), ["TokenEmbedding", *["Attention", "Perceptron"] * 2, "Head"]),
-    ],
-    ids=["residual_mlp", "resnet18", "gpt"],
-)
-def test_every_residual_block_has_a_code(model: nn.Module, blocks: list[str]) -> None:
-    assert [str(block) for block in altmin.split(model)] == blocks
-
-
 SIZES: dict[Callable[..., nn.Module], dict[str, int]] = {
     residual_mlp: {"width": 3, "depth": 2, "inputs": 3, "outputs": 3},
     resnet18: {"width": 3, "classes": 3, "channels": 3},

@@ -82,25 +82,35 @@ def test_the_scale_is_that_of_the_largest_target_or_of_typical_inputs() -> None:
     assert scale_of(x, 2 * y) == 64.0
 
 
-@pytest.mark.parametrize("name, rate", [("am-mem-fitted", 300), ("am-mem-fitted-offline", 100)])
-def test_the_memory_on_raw_targets_explodes_and_they_are_to_be_standardised(name: str, rate: int) -> None:
-    words = r"epoch [12], batch \d of 20 exploded to .*; standardise the targets, whose root mean square is 1\d\.\d"
-    with pytest.raises(Diverged, match=rf"{words}, and scale outputs back, or lower the rate of the memory, {rate}$"):
-        fit(regressor(name), friedman(), epochs=20, batch_size=20)
-
-
-@pytest.mark.parametrize("name, lr", [("adam", 10.0), ("am-adam", 10.0)])
-@pytest.mark.parametrize("made, data", [(regressor, standard), (classifier, labels)], ids=["regression", "labels"])
-def test_a_rate_a_thousand_times_too_large_is_to_be_lowered(name: str, lr: float, made: Any, data: Any) -> None:
-    with pytest.raises(Diverged, match=rf"batch \d of 20 exploded to [\d.e+]+; lower the learning rate, {lr:g}$"):
-        fit(made(name, lr=lr), data(), epochs=20, batch_size=20)
-
-
-def test_inputs_that_are_large_are_to_be_standardised() -> None:
+def wide() -> Samples:
     x, y = standard()
-    words = r"exploded .*; standardise the inputs, whose root mean square is 3\d\d, or lower the learning rate, 0.1$"
-    with pytest.raises(Diverged, match=words):
-        fit(regressor("sgd"), (100 * x + 300, y), epochs=20, batch_size=20)
+    return 100 * x + 300, y
+
+
+TARGETS = (
+    r"standardise the targets, whose root mean square is 1\d\.\d, and scale outputs back, or lower the rate of the"
+)
+INPUTS = r"standardise the inputs, whose root mean square is 3\d\d, or lower the learning rate, 0.1"
+ADVICE: dict[str, tuple[Any, str, dict[str, Any], Any, str]] = {
+    "raw targets": (regressor, "am-mem-fitted", {}, friedman, f"{TARGETS} memory, 300"),
+    "raw targets, offline": (regressor, "am-mem-fitted-offline", {}, friedman, f"{TARGETS} memory, 100"),
+    "raw inputs": (regressor, "sgd", {}, wide, INPUTS),
+    **{
+        f"a rate a thousand times too large, {name}, {made.__name__}": (
+            *(made, name, {"lr": 10.0}, data),
+            "lower the learning rate, 10",
+        )
+        for name in ("adam", "am-adam")
+        for made, data in ((regressor, standard), (classifier, labels))
+    },
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_an_explosion_says_what_helps(case: str) -> None:
+    made, name, options, data, words = ADVICE[case]
+    with pytest.raises(Diverged, match=rf"epoch \d+, batch \d+ of 20 exploded to [\d.e+]+; {words}$"):
+        fit(made(name, **options), data(), epochs=20, batch_size=20)
 
 
 def sparse() -> Samples:

@@ -14,7 +14,7 @@ from altmin.training.samples import epoch_order
 from reproduction import Results, Setting
 from reproduction.figures.learning import LEARNING
 from reproduction.learning import Learner, Opponent, RateSearch, Task, learners
-from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
+from reproduction.learning.problems import SummedCrossEntropy, problem
 from reproduction.search import history, search
 
 pytest_plugins = ["figure_cases"]
@@ -35,20 +35,6 @@ def test_the_loss_of_an_autoencoder_is_the_sum_of_cross_entropies_of_pixels_as_m
         p = 1 / (1 + math.exp(-o))
         expected -= pixel * math.log(p) + (1 - pixel) * math.log(1 - p)
     assert SummedCrossEntropy()(output, y).item() == pytest.approx(expected / 5, rel=1e-12)
-
-
-def test_inputs_of_the_regression_have_the_declared_variances_and_only_training_targets_noise(setting: Setting) -> None:
-    load = problem("anisotropic").load
-    x, y = (t.double() for t in load(setting, "test", None, 0))
-    variances = torch.linalg.eigvalsh(x.T @ x / len(x)).flip(0)
-    assert torch.allclose(variances, torch.logspace(0, math.log10(SMALLEST), 64, dtype=torch.float64), rtol=0.15)
-    W = torch.linalg.lstsq(x, y).solution
-    assert (x @ W - y).std() < 1e-4, "the targets are linear in the inputs"
-    assert y.square().mean() == pytest.approx(1.0, rel=0.3)
-    (x, y), (other, _) = load(setting, "train", 5000, 0), load(setting, "train", 5000, 1)
-    assert (x.double() @ W - y).std() == pytest.approx(NOISE, rel=0.02)
-    assert y.shape == (5000, OUTPUTS)
-    assert not torch.equal(x, other), "every seed has samples of its own"
 
 
 def test_training_windows_are_places_of_the_text_that_depend_on_the_seed(
