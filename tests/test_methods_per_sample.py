@@ -53,24 +53,3 @@ def test_a_pass_takes_all_samples_of_the_one_before() -> None:
         demand_whole_pass(*kept.counts())
     kept.write(*rows_and_values(1, 3))
     assert demand_whole_pass(*kept.counts()) == 4
-
-
-def test_a_state_in_the_middle_of_a_pass_is_taken_whole_or_not_at_all() -> None:
-    kept, other = table(), table()
-    kept.write(*rows_and_values(5, 1))
-    kept.end_pass()
-    kept.write(*rows_and_values(1))
-    state = copy.deepcopy(kept.state_dict())
-    other.set_state(other.matched(state, "the table"))
-    assert equal(other.state_dict(), kept.state_dict())
-    other.write(*rows_and_values(5))
-    assert equal(kept.state_dict(), state), "nothing is shared"
-    assert not equal(other.state_dict(), state)
-    for wrong in (
-        {**state, "known": state["known"][:-1]},
-        {**state, "known": state["known"].double()},
-        {**state, "values": {"z": state["values"]["z"]}},
-        {**state, "known": 3},
-    ):
-        with pytest.raises(ValueError):
-            kept.matched(wrong, "the table")

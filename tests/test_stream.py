@@ -307,13 +307,3 @@ def test_a_feature_that_counts_as_seen_has_the_statistics_of_one_that_was_always
     early = after(x, forget)
     for name in ("weight", "mean", "scatter"):
         np.testing.assert_allclose(getattr(late, name), getattr(early, name), rtol=1e-12)
-
-
-def test_a_feature_that_is_new_has_statistics_of_its_own_samples_alone() -> None:
-    x = table(2, 12, 2, 0.0)
-    late = after(x[:7, :1])
-    late.grow(1)
-    for row in x[7:]:
-        late.update(row)
-    np.testing.assert_allclose(late.mean, [x[:, 0].mean(), x[7:, 1].mean()])
-    np.testing.assert_allclose(late.variance, [x[:, 0].var(), x[7:, 1].var()])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from loop_cases import Recorder, Stop, learner, numbered, samples, stop_at, weights
+from loop_cases import Recorder, Stop, numbered, stop_at
 from torch import nn
 from torch.optim import lr_scheduler as torchs
 
 from altmin.common.errors import Diverged
-from altmin.training import SCHEDULES, epoch_order, fit
+from altmin.training import SCHEDULES, fit
 from altmin.training.config import RunConfig
 from altmin.training.schedule import Schedule
 
@@ -52,20 +52,6 @@ def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> N
     assert SCHEDULES["one-cycle"](0.15) == pytest.approx((1 + 1 / 25) / 2)
     assert SCHEDULES["one-cycle"](0.3) == 1
     assert SCHEDULES["one-cycle"](1) == pytest.approx(1 / 25e4)
-
-
-@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam", "sgd"])
-def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method: str) -> None:
-    (x, y), ours, by_hand = samples(60), learner(method), learner(method)
-    fit(ours, (x, y), epochs=2, batch_size=10, schedule="cosine", warmup=4)
-    rates = [(s + 1) / 5 for s in range(4)] + [(1 + math.cos(math.pi * s / 8)) / 2 for s in range(8)]
-    scheduler = torchs.LambdaLR(by_hand.optimizer, lambda s: rates[min(s, 11)])
-    for epoch in range(2):
-        for rows in epoch_order(60, 0, epoch).split(10):
-            by_hand.step(x[rows], y[rows])
-            scheduler.step()
-        by_hand.end_epoch()
-    torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-7)
 
 
 def test_every_group_keeps_its_own_rate() -> None:

@@ -131,12 +131,6 @@ def test_a_run_of_estimators_measures_what_a_fit_written_out_gives(monkeypatch: 
     assert row["value"] == pytest.approx(np.sqrt(np.mean((predicted - y_test) ** 2)) / y_test.std())
 
 
-def test_the_calibration_error_is_the_distance_of_accuracy_and_probability_by_bins() -> None:
-    p, right = np.array([0.95, 0.91, 0.55, 0.55, 1.0]), np.array([True, False, True, True, True])
-    expected = (abs(2 - 0.95 - 0.91 - 1.0) + abs(2 - 1.1)) / 5
-    assert estimators.calibration_error(p, right) == pytest.approx(expected)
-
-
 # Claims of the pages
 
 

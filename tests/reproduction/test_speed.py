@@ -74,16 +74,7 @@ def test_what_cannot_be_measured_is_left_out_with_its_reason() -> None:
 
 
 def test_the_command_writes_what_it_has_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        "--model",
-        "mlp-1x4:10,mlp-1x4@higgs:5",
-        "--methods",
-        "am-adam",
-        "--modes",
-        "eager",
-        "--seconds",
-        "0.2",
-    ]
+    arguments = ["--model=mlp-1x4:10,mlp-1x4@higgs:5", "--methods=am-adam", "--modes=eager", "--seconds=0.2"]
     assert run(["speed", *arguments, "--json", str(tmp_path / "s.json")]) == 0
     result = json.loads((tmp_path / "s.json").read_text())
     assert [(row["data"], row["batch_size"], row["method"]) for row in result["results"]] == [
