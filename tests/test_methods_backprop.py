@@ -179,22 +179,6 @@ def test_muon_moves_the_matrices_of_a_transformer_but_not_its_embeddings_and_hea
     assert not any("ns_steps" in group for group in lone.param_groups), "the output layer is by AdamW"
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("name, tolerance", [("adamw", 1e-9), ("muon", 2e-2)])
-def test_on_a_gpu_they_take_the_steps_they_take_on_the_processor(name: str, tolerance: float) -> None:
-    """Muon rounds to bfloat16."""
-    found = []
-    for device in ("cpu", "cuda"):
-        torch.manual_seed(1)
-        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 1))
-        method = methods.create(name, model.double().to(device), loss=nn.MSELoss())
-        for t in range(8):
-            x, y = batch(t)
-            method.step(x.double().to(device), y.double().unsqueeze(1).to(device))
-        found.append([p.detach().cpu() for p in model.parameters()])
-    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_muon_goes_on_from_a_saved_state(layout: torch.memory_format) -> None:
     whole, other = (methods.create("muon", conv_net().to(memory_format=layout)) for _ in range(2))

@@ -1,6 +1,5 @@
 """A finite loss that explodes ends a run, with the advice that fits; one that rises for another reason does not."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,20 +118,13 @@ def sparse() -> Samples:
     return x, 200.0 * (torch.arange(len(y)) % 10 == 9).float()[:, None]
 
 
-def heavy() -> Samples:
-    """Targets with outliers: ten times Student's t with one degree of freedom."""
-    x, _ = friedman()
-    uniform = torch.rand(len(x), 1, generator=torch.Generator().manual_seed(1))
-    return x, 10 * torch.tan(torch.pi * (uniform - 0.5))
-
-
 def large() -> Samples:
     """Labels, and inputs so large that the first loss is 0 or hundreds."""
     x, y = labels()
     return 1000 * x + 3000, y
 
 
-@pytest.mark.parametrize("made, data, seed", [(regressor, sparse, 2), (regressor, heavy, 2), (classifier, large, 1)])
+@pytest.mark.parametrize("made, data, seed", [(regressor, sparse, 2), (classifier, large, 1)])
 @pytest.mark.parametrize("name", ["am-adam"])
 def test_single_samples_whose_losses_differ_by_orders_do_not_alarm(name: str, made: Any, data: Any, seed: int) -> None:
     losses: list[float] = []
@@ -140,17 +132,6 @@ def test_single_samples_whose_losses_differ_by_orders_do_not_alarm(name: str, ma
     fit(made(name), data(), epochs=1, batch_size=1, seed=seed, callbacks=callbacks)
     assert len(losses) == 400
     assert max(losses) > 1e3 * max(1.0, losses[0])
-
-
-def test_a_stream_whose_targets_grow_is_not_stopped() -> None:
-    x, y = friedman()
-
-    def stream() -> Iterator[Samples]:
-        for i in range(100):
-            rows = slice(4 * i, 4 * i + 4)
-            yield x[rows], y[rows] / 14 * (1.0 if i < 50 else 1e3)
-
-    assert fit(regressor("adam"), list(stream()), epochs=1).epochs[0]["train_loss"] > 1e5
 
 
 CALM = [1.0, 1.0, 1.0, 5e6, 5e6]

@@ -14,7 +14,7 @@ from altmin.training.samples import epoch_order
 from reproduction import Results, Setting
 from reproduction.figures.learning import LEARNING
 from reproduction.learning import Learner, Opponent, RateSearch, Task, learners
-from reproduction.learning.problems import SummedCrossEntropy, problem
+from reproduction.learning.problems import SummedCrossEntropy
 from reproduction.search import history, search
 
 pytest_plugins = ["figure_cases"]
@@ -35,21 +35,6 @@ def test_the_loss_of_an_autoencoder_is_the_sum_of_cross_entropies_of_pixels_as_m
         p = 1 / (1 + math.exp(-o))
         expected -= pixel * math.log(p) + (1 - pixel) * math.log(1 - p)
     assert SummedCrossEntropy()(output, y).item() == pytest.approx(expected / 5, rel=1e-12)
-
-
-def test_training_windows_are_places_of_the_text_that_depend_on_the_seed(
-    monkeypatch: pytest.MonkeyPatch, setting: Setting
-) -> None:
-    text = torch.arange(41)  # every token tells its place
-    windows = text[:-1].view(10, 4), text[1:].view(10, 4)
-    monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: windows)
-    load = problem("shakespeare").load
-    (x, y), (other, _) = (load(setting, "train", 300, seed) for seed in (0, 1))
-    assert torch.equal(x - x[:, :1], torch.arange(4).expand(300, 4))
-    assert torch.equal(y, x + 1)
-    assert set(x[:, 0].tolist()) == set(range(37)), "every place, also between the windows that were given"
-    assert not torch.equal(x, other)
-    assert torch.equal(load(setting, "validation", 300, 0)[0], windows[0])
 
 
 def test_a_run_is_measured_after_its_marks_as_a_loop_by_hand_would(

@@ -111,14 +111,6 @@ def test_every_run_is_made_as_declared_and_says_where_it_comes_from(
     assert made["batches"] == history.batches
 
 
-def test_a_run_that_diverges_has_its_rows_so_far(made_up: tuple[Tensor, Tensor], setting: Setting, quiet: Any) -> None:
-    run = Run("sgd", "mlp-1x4", options={"lr": 1e30}, batch_size=20, eval_batches=(1,))
-    (made,) = run.make([0], setting, quiet)
-    assert "finite" in made["diverged"]
-    assert [point["batch"] for point in made["batches"]] == [1]
-    assert run.score(made) == 0.0
-
-
 def test_what_is_there_is_not_made_again(
     made_up: tuple[Tensor, Tensor], tmp_path: Path, setting: Setting, quiet: Any
 ) -> None:

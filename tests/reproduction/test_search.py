@@ -101,20 +101,6 @@ def test_only_what_was_judged_alike_counts_as_tried(monkeypatch: pytest.MonkeyPa
     assert (len(wider.tried(results)), wider.missing(results)) == (1, 1)
 
 
-def test_accuracy_is_that_at_the_end_or_after_a_batch_and_0_where_a_run_diverged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    space = {"lr": [0.5, 0.9, 0.7]}
-    Trained(lambda options, seed: math.nan if options["lr"] == 0.9 else options["lr"], monkeypatch)
-    at_end, early = Search(RUN, space), Search(RUN, space, at_batch=50)
-    assert [row["accuracy"] for row in made(at_end).rows] == [[0.5], [0.0], [0.7]]
-    assert [row["diverged"] for row in made(at_end).rows] == [0, 1, 0]
-    assert [row["accuracy"] for row in made(early).rows] == [[0.25], [0.0], [0.35]], "halved there"
-    best = at_end.best(made(at_end, early))
-    assert best is not None
-    assert best["options"] == {"lr": 0.7}
-
-
 def test_test_samples_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 

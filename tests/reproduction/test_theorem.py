@@ -15,7 +15,6 @@ import altmin
 from reproduction import theory
 from reproduction.theory import checks, theorem
 from reproduction.theory.quadratic import Quadratic, family
-from reproduction.theory.theorem import Constants
 
 
 def test_the_step_size_and_the_bound_are_the_papers() -> None:
@@ -94,15 +93,6 @@ def test_the_printed_xi_leaves_9e_5_at_t_100_000_and_in_the_end_breaks_its_bound
     for t, broken in ((after / 2, False), (after * 2, True)):
         assert (2 * checks.slow_direction(t, 1.0, xi) > theorem.bound(t, 2.0, xi, 0.0, 2, 800.0)) == broken
     assert checks.crossing(1.0, 2.0) == math.inf, "below a condition of 3 the rate is still faster than 1 / t"
-
-
-def test_the_constants_of_several_blocks_are_the_worst_and_the_sum() -> None:
-    c = Constants(strong=(2.0, 1.0, 3.0), smooth=(4.0, 5.0, 6.0), stability=(0.1, 0.3, 0.2), moments=(1.0, 2.0, 4.0))
-    assert (c.blocks, c.gamma, c.sigma2, c.condition) == (3, 0.3, 7.0, 5.0)
-    assert (c.xi(), c.xi("as-printed")) == (1.0, pytest.approx(10 / 6))
-    assert c.limit() == pytest.approx(1 / 3)
-    assert c.step_size(3) == theorem.step_size(3, 1.0, 0.3, 3)
-    assert c.bound(50, 2.0, "as-printed") == theorem.bound(50, 2.0, 10 / 6, 0.3, 3, 7.0)
 
 
 @given(SEEDS)
