@@ -34,7 +34,6 @@ NETS = {
     "one hidden layer": (nn.Tanh,),
     "no hidden layer": (),
 }
-EVERY = pytest.mark.parametrize("name", NETS)
 
 
 def net(*kinds: type[nn.Module], bias: bool = True, width: int = 5) -> nn.Sequential:
@@ -97,25 +96,24 @@ def reference(method: Any, x: Tensor, y: Tensor, loss: Any, eta: float, noise: f
     return model_gradients
 
 
-@EVERY
-@pytest.mark.parametrize("eta, noise", [(1.0, 0.3), (0.2, 0.0)])
-def test_every_gradient_is_that_of_its_own_layers_loss(name: str, eta: float, noise: float) -> None:
+CROSS_ENTROPY, SQUARED, SUMMED = nn.CrossEntropyLoss(), nn.MSELoss(), nn.MSELoss(reduction="sum")
+
+
+@pytest.mark.parametrize(
+    "name, bias, loss, eta, noise",
+    [
+        *((name, True, CROSS_ENTROPY, eta, noise) for name in NETS for eta, noise in ((1.0, 0.3), (0.2, 0.0))),
+        *(("sign, tanh", bias, loss, 1.0, 0.3) for bias in (True, False) for loss in (SQUARED, SUMMED, nn.L1Loss())),
+    ],
+)
+def test_every_gradient_is_that_of_its_own_layers_loss(
+    name: str, bias: bool, loss: nn.Module, eta: float, noise: float
+) -> None:
     x, y = problem(dtype=F64)
-    method = with_sgd(net(*NETS[name]), eta=eta, noise=noise)
+    y = y if loss is CROSS_ENTROPY else nn.functional.one_hot(y, 3).double()
+    method = with_sgd(net(*NETS[name], bias=bias), loss=loss, eta=eta, noise=noise)
     torch.manual_seed(11)
-    expected = reference(method, x, y, nn.functional.cross_entropy, eta, noise, len(x))
-    torch.manual_seed(11)
-    torch.testing.assert_close([*gradients(method, x, y)], [*expected], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("loss, scale", [(nn.MSELoss(), 60), (nn.MSELoss(reduction="sum"), 1), (nn.L1Loss(), 60)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_so_it_is_for_another_loss_and_without_biases(loss: nn.Module, scale: int, bias: bool) -> None:
-    x, labels = problem(dtype=F64)
-    y = nn.functional.one_hot(labels, 3).double()
-    method = with_sgd(net(Sign, nn.Tanh, bias=bias), loss=loss)
-    torch.manual_seed(11)
-    expected = reference(method, x, y, loss, 1.0, 0.3, scale)
+    expected = reference(method, x, y, loss, eta, noise, 1 if loss is SUMMED else len(x))
     torch.manual_seed(11)
     torch.testing.assert_close([*gradients(method, x, y)], [*expected], rtol=1e-9, atol=1e-12)
 

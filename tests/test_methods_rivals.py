@@ -3,7 +3,6 @@
 import copy
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from trainer_cases import equal
 
 import altmin
 from altmin.methods import LOCAL, Context
-from altmin.training import EachBatch, fit
+from altmin.training import fit
 from altmin.training.resumed import method_settings
 
 EVERY = pytest.mark.parametrize("name", RIVALS)
@@ -85,33 +84,6 @@ def test_a_state_of_another_net_is_refused_and_nothing_changes(name: str) -> Non
         with pytest.raises(ValueError):
             method.load_state_dict(wrong)
         assert equal(numbers(method), before)
-
-
-@EVERY
-@pytest.mark.parametrize("every", [None, 2])
-def test_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(progress: Any) -> None:
-        if progress.batch == 5:
-            raise Stop
-
-    run = {"train": problem(), "test": problem(40, 1), "epochs": 3, "batch_size": 25}
-    torch.manual_seed(2)
-    whole = altmin.methods.create(name, net(name))
-    torch.manual_seed(2)
-    expected = fit(whole, **run)
-    kept = {**run, "checkpoint": tmp_path / "run", "checkpoint_every": every}
-    torch.manual_seed(2)
-    stopped = altmin.methods.create(name, net(name))
-    torch.manual_seed(2)
-    with pytest.raises(Stop):
-        fit(stopped, **kept, callbacks=[EachBatch(stop)])
-    resumed = altmin.methods.create(name, net(name, seed=8))
-    history = fit(resumed, **kept, resume=True)
-    assert equal(numbers(resumed), numbers(whole))
-    assert [row["train_loss"] for row in history.epochs] == [row["train_loss"] for row in expected.epochs]
 
 
 BAD = {

@@ -160,20 +160,16 @@ def successor(probabilities: list[list[float]]) -> nn.Sequential:
     return model
 
 
-def test_a_token_is_drawn_with_its_probability() -> None:
+def test_a_token_is_drawn_with_its_probability_to_the_power_of_one_over_the_temperature() -> None:
     model = successor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
-    drawn = torch.cat([sample(model, torch.tensor([0]), 1, seed=seed) for seed in range(500)])
-    for token, probability in enumerate((0.1, 0.2, 0.7)):
-        slack = 4 * (probability * (1 - probability) / 500) ** 0.5
-        assert (drawn == token).double().mean().item() == pytest.approx(probability, abs=slack)
-
-
-def test_a_temperature_divides_the_logarithms_and_zero_takes_the_most_likely() -> None:
-    model = successor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
-    assert sample(model, torch.tensor([1]), 4, temperature=0.0).tolist() == [2, 0, 2, 0]
-    drawn = torch.cat([sample(model, torch.tensor([0]), 1, 0.5, seed) for seed in range(500)])
-    share = 0.7**2 / (0.1**2 + 0.2**2 + 0.7**2)
-    assert (drawn == 2).double().mean().item() == pytest.approx(share, abs=4 * (share * (1 - share) / 500) ** 0.5)
+    for temperature in (1.0, 0.5):
+        drawn = torch.cat([sample(model, torch.tensor([0]), 1, temperature, seed) for seed in range(500)])
+        powers = [p ** (1 / temperature) for p in (0.1, 0.2, 0.7)]
+        for token, power in enumerate(powers):
+            share = power / sum(powers)
+            slack = 4 * (share * (1 - share) / 500) ** 0.5
+            assert (drawn == token).double().mean().item() == pytest.approx(share, abs=slack)
+    assert sample(model, torch.tensor([1]), 4, temperature=0.0).tolist() == [2, 0, 2, 0], "the most likely"
 
 
 def sampled_by_hand(model: nn.Sequential, tokens: list[int], length: int, context: int) -> list[int]:

@@ -49,9 +49,6 @@ def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> N
         optimizer.step()
         if step < 9_999:
             theirs.step()
-    assert SCHEDULES["one-cycle"](0.15) == pytest.approx((1 + 1 / 25) / 2)
-    assert SCHEDULES["one-cycle"](0.3) == 1
-    assert SCHEDULES["one-cycle"](1) == pytest.approx(1 / 25e4)
 
 
 def test_every_group_keeps_its_own_rate() -> None:

@@ -3,14 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from altmin import data, methods, models
+from altmin import methods, models
 from altmin.training import fit
 from reproduction import Figure, Results, Row, Run, Setting
 from reproduction.figure import make
@@ -126,13 +125,3 @@ def test_what_is_there_is_not_made_again(
     make(FIGURE, rows, setting, lambda done, total, text: shown.append(text))
     assert set(shown) == {"mnist, mlp-1x4, am-adam"}
     assert not [seed for run in RUNS for seed in Results.read(path).missing(run)]
-
-
-def test_what_cannot_be_made_here_is_named_and_the_rest_is_made(
-    made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, setting: Setting, quiet: Any
-) -> None:
-    monkeypatch.setattr(data, "describe", lambda name, folder: SimpleNamespace(state="partial"))
-    results = Results([])
-    (left,) = make(replace(FIGURE, runs=[replace(RUNS[0], whole=True), RUNS[1]]), results, setting, quiet)
-    assert left.startswith("mnist, mlp-1x4, adam: ")
-    assert [each["config"]["method"] for each in results.rows] == ["am-adam"]

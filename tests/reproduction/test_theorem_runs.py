@@ -1,7 +1,6 @@
 """The scheme that the theorem speaks of, many runs of it on quadratic problems and on a small network, against exact
 expectations and the bound; and what `python -m reproduction theory` makes of them."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -92,15 +91,6 @@ def test_a_sign_flipped_gradient_breaks_the_bound() -> None:
     stack.hessian *= -1
     assert below(p, measure(p, 1000, 500))
     assert not below(p, run(stack, rule_of([p]), 1000, 500))
-
-
-def test_every_iterate_stays_within_r_of_the_optimum_and_the_step_is_the_projection() -> None:
-    p = family(2, 0.0, 1.0, noise=50.0)
-    assert (measure(p, 50, 200).mean[0] <= 2 * p.radius[0] ** 2).all()
-    still = dataclasses.replace(p, noise=np.zeros(2))
-    far = run(Stack([still]), Decay([(0.01, 0.0, 2)]), 1, 2)  # 37.5 times the gradient: far beyond the optimum
-    ends = p.start * (1 - 1 / np.linalg.norm(p.start, axis=1, keepdims=True))  # r/2 = 1 away from the start
-    assert far.mean[0] == pytest.approx(np.square(ends).sum())
 
 
 def test_adam_is_torchs() -> None:
