@@ -162,7 +162,12 @@ def test_a_table_is_its_rows(kind: Any) -> None:
         one.learn_one(x, target, w=weight)
     many.learn_many(X, y, w)
     assert many.feature_names == one.feature_names
-    assert many.predict_many(X).tolist() == pytest.approx([one.predict_one(x) for x in X.to_dict("records")])
+    rows = X.to_dict("records")
+    assert many.predict_many(X).tolist() == pytest.approx([one.predict_one(x) for x in rows])
+    if kind is OnlineClassifier:
+        for x, row in zip(rows, many.predict_proba_many(X).to_dict("records"), strict=True):
+            assert row == pytest.approx(one.predict_proba_one(x), rel=1e-9)
+        assert kind().predict_many(X).tolist() == [None] * 4
     assert list(many.predict_many(X).index) == list(X.index)
     before = pickle.dumps(many)
     for targets in (y[:3], [0, 1, 1, None], y.to_frame(), [0, 1, 1, 0, 0]):
@@ -204,18 +209,6 @@ def test_a_new_class_leaves_the_ratios_of_the_others_as_they_were_and_is_learnt(
     assert model.classes == ["a", "b", "c"] or model.classes == ["b", "a", "c"]
     right = [model.predict_one(x) == y for x, y in blobs(200, "abc", seed=2)]
     assert np.mean(right) > 0.95
-
-
-def test_many_are_predicted_as_one_is() -> None:
-    model = learnt(OnlineClassifier((8,), seed=0), blobs(30, "abc"))
-    samples = [x for x, _ in blobs(6, "abc", seed=4)]
-    X = pd.DataFrame(samples, index=range(10, 16))
-    many = model.predict_proba_many(X)
-    assert list(many.index) == list(X.index) == list(model.predict_many(X).index)
-    for x, row in zip(samples, many.to_dict("records"), strict=True):
-        assert row == pytest.approx(model.predict_proba_one(x), rel=1e-9)
-    assert model.predict_many(X).tolist() == [model.predict_one(x) for x in samples]
-    assert OnlineClassifier().predict_many(X).tolist() == [None] * 6
 
 
 def test_true_and_false_of_numpy_are_those_of_python() -> None:

@@ -114,16 +114,6 @@ def test_every_subset_of_the_samples_is_kept_with_equal_probability(batch: int) 
     assert {Fraction(count, total) for count in found.values()} == {Fraction(1, 10)}
 
 
-def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() -> None:
-    levels = torch.arange(256.0)
-    x = (levels / 255 - 0.1307) / 0.3081  # as standardised images are
-    buffer = Reservoir(1000)
-    buffer.add(x.reshape(64, 1, 2, 2), torch.arange(64))
-    values, labels = buffer.draw(64)
-    assert (values - x.reshape(64, 1, 2, 2)[labels]).abs().max() < 1e-6
-    assert buffer.inputs.numel() + buffer.labels.numel() == 1000 // 5 * 5
-
-
 class Watched:
     """A method that notes its batches."""
 

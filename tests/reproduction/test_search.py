@@ -88,19 +88,6 @@ def test_an_interrupted_search_goes_on_as_it_would_have(
     assert again.rows == Results.read(path).rows == whole.rows
 
 
-def test_only_what_was_judged_alike_counts_as_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    Trained(peak, monkeypatch)
-    results = made(GRID)
-    assert (len(GRID.tried(results)), GRID.missing(results)) == (6, 0)
-    others = [
-        *(replace(GRID, run=replace(RUN, epochs=3)), replace(GRID, run=replace(RUN, options={"weight_decay": 0.1}))),
-        *(replace(GRID, at_batch=50), replace(GRID, seeds=2), replace(GRID, space={"lr": [0.1]})),
-    ]
-    assert [len(other.tried(results)) for other in others] == [0] * 5
-    wider = replace(GRID, space={"lr": [0.1, 0.3], "momentum": [0.9]})
-    assert (len(wider.tried(results)), wider.missing(results)) == (1, 1)
-
-
 def test_test_samples_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 

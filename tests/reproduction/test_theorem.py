@@ -5,14 +5,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from theory_problems import SEEDS, exact_errors, random_moments, random_problem
-from torch import nn
 
-import altmin
-from reproduction import theory
 from reproduction.theory import checks, theorem
 from reproduction.theory.quadratic import Quadratic, family
 
@@ -135,22 +131,3 @@ def test_exact_moments_are_those_of_all_samples() -> None:
             b = 0.5 - 0.1 * (3 * 0.5 + 0.5 * a + z2)
             squares.append(a**2 + b**2)
     assert exact_errors(p, [0.1])[1] == pytest.approx(np.mean(squares))
-
-
-def test_the_schedule_gives_local_sgd_the_theorems_step_sizes_and_resumes() -> None:
-    model = altmin.models.mlp(3, (4,), 2, nn.Tanh)
-    am = altmin.AltMin(model, nn.MSELoss(), weights=altmin.LocalSGD(lr=0.1), penalty=1.0)
-    schedule = theory.TheoremSchedule(am.optimizer, xi=2.0, gamma=0.1, blocks=3)
-    x, y = torch.randn(8, 3), torch.randn(8, 2)
-    for t in range(3):
-        rates = {group["lr"] for group in am.optimizer.param_groups}
-        assert rates == {theory.step_size(t, 2.0, 0.1, 3)}
-        am.step(x, y)
-        schedule.step()
-    again = theory.TheoremSchedule(am.optimizer, xi=2.0, gamma=0.1, blocks=3)
-    again.load_state_dict(schedule.state_dict())
-    am.step(x, y)
-    again.step()
-    assert am.optimizer.param_groups[0]["lr"] == theory.step_size(4, 2.0, 0.1, 3)
-    with pytest.raises(ValueError, match="limit"):
-        theory.TheoremSchedule(am.optimizer, xi=1.0, gamma=0.5, blocks=3)
