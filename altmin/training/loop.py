@@ -257,7 +257,8 @@ class Loop:
         for x, y, how in self.data.batches(self.at.epoch, self.at.batch):
             self._step(x, y, how)
             self._note_diverged()
-            self.stopped |= self.callbacks.batch_end(self.progress)
+            if self.callbacks.on_batch_end:
+                self.stopped |= self.callbacks.call("on_batch_end", self.progress())
             inside = self.at.batch != self.data.per_epoch
             due = self.run.checkpoint_every is not None and self.number % self.run.checkpoint_every == 0
             if inside and self.data.resumes and (due or self.stopped):
@@ -275,7 +276,7 @@ class Loop:
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
             self.schedule.move(self.number, self.at.epoch)
             self.schedule.after_epoch(row)
-        self.stopped |= self.callbacks.epoch_end(self.progress())
+        self.stopped |= self.callbacks.call("on_epoch_end", self.progress())
         self.save()
         self.stopped = self.ranks.total(self.stopped)[0] > 0
 
