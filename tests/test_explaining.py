@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 import altmin
-from altmin import models
 from altmin.calculus import CLOSED_FORMS, AnyModule, Discrete, ReLU
 from altmin.calculus.context import LOCAL
 
@@ -39,11 +38,6 @@ def convolutional() -> nn.Sequential:
     return nn.Sequential(*pooled, nn.Linear(36, 3))
 
 
-def gpt() -> nn.Sequential:
-    torch.manual_seed(0)
-    return models.gpt(1, 8, 1, 6, 4)
-
-
 def signs() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 8), altmin.Sign(), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
@@ -59,7 +53,6 @@ CASES: dict[str, tuple[Callable[[], nn.Sequential], Tensor, Tensor]] = {
     "rectified": (net, *batch()),
     "dropout and batch norm": (noisy_net, *batch()),
     "convolutional": (convolutional, IMAGES, batch()[1]),
-    "gpt": (gpt, torch.arange(30).view(5, 6) % 4, torch.arange(1, 31).view(5, 6) % 4),
 }
 
 

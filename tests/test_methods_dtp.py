@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import altmin
 from altmin.layers import Sign, Staircase
-from altmin.methods.rivals.dtp import Units, targets
+from altmin.methods.rivals.dtp import Units
 
 F64 = torch.float64
 
@@ -132,31 +132,6 @@ def test_a_step_is_one_of_rmsprop_with_a_rate_for_weights_and_one_for_inverses()
 
 
 # ---- targets
-
-
-def invertible(layers: int = 4, units: int = 6) -> tuple[list[Callable], list[Callable], list[Tensor]]:
-    """Layers h -> tanh(W h + b), their exact inverses, and the states of a batch."""
-    torch.manual_seed(0)
-    weights = [torch.linalg.qr(torch.randn(units, units, dtype=F64))[0] * 0.7 for _ in range(layers)]
-    biases = [0.1 * torch.randn(units, dtype=F64) for _ in weights]
-    forward = [lambda h, W=W, b=b: torch.tanh(h @ W.T + b) for W, b in zip(weights, biases, strict=True)]
-    inverses = [
-        lambda s, W=W, b=b: torch.linalg.solve(W, (torch.atanh(s) - b).T).T
-        for W, b in zip(weights, biases, strict=True)
-    ]
-    states = [torch.rand(8, units, dtype=F64) - 0.5]
-    for f in forward:
-        states.append(f(states[-1]))
-    return forward, inverses, states
-
-
-def test_with_exact_inverses_the_forward_pass_leads_from_every_target_to_the_one_above() -> None:
-    forward, inverses, states = invertible()
-    top = states[-1] + 0.01 * torch.randn_like(states[-1])
-    found = targets(states, inverses, top)
-    assert torch.equal(found[-1], top)
-    for f, t, t_above in zip(forward, found[:-1], found[1:], strict=True):
-        torch.testing.assert_close(f(t), t_above, rtol=1e-10, atol=1e-12)
 
 
 # ---- states and messages

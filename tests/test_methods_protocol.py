@@ -79,18 +79,13 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def solver(method: altmin.methods.Method) -> altmin.GradientCodes:
-    return method.codes
-
-
 @pytest.mark.parametrize("name", ALTERNATING)
 def test_share_and_order_reach_the_code_solver(name):
-    given = solver(altmin.methods.create(name, small(), share=0.3, order="weights-first"))
-    assert (given.share, given.order) == (0.3, "weights-first")
     own = altmin.GradientCodes()
-    plain, half = solver(altmin.methods.create(name, small())), solver(altmin.methods.create(name, small(), share=0.5))
-    assert (plain.share, plain.order) == (own.share, own.order)
-    assert (half.share, half.order) == (0.5, own.order)
+    for given in ({}, {"share": 0.5}, {"share": 0.3, "order": "weights-first"}):
+        codes = altmin.methods.create(name, small(), **given).codes
+        wanted = {"share": own.share, "order": own.order, **given}
+        assert {"share": codes.share, "order": codes.order} == wanted
 
 
 @pytest.mark.parametrize("name", ALTERNATING)

@@ -10,7 +10,7 @@ from method_cases import problem
 from torch import Tensor, nn
 
 from altmin.methods import create
-from altmin.methods.rivals.proxprop import ACTIVATIONS, among_samples, normal, solved
+from altmin.methods.rivals.proxprop import ACTIVATIONS
 
 F64 = torch.float64
 
@@ -20,12 +20,6 @@ def net(activation: Callable[[], nn.Module] = nn.Tanh, bias: bool = True, seed: 
     sizes = [(4, 7), (7, 5), (5, 3)]
     first, second, last = (nn.Linear(m, n, bias=bias) for m, n in sizes)
     return nn.Sequential(nn.Flatten(), first, activation(), second, activation(), last).double()
-
-
-def system(samples: int = 6, inputs: int = 4, outputs: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    a = torch.randn(samples, inputs, generator=g, dtype=F64)
-    return a, torch.randn(samples, outputs, generator=g, dtype=F64)
 
 
 def with_ones(a: Tensor, bias: bool) -> Tensor:
@@ -98,24 +92,6 @@ def test_a_step_descends_the_penalty_energy_one_variable_after_the_other(
     create("proxprop", model, lr=tau, tau_theta=tau_theta, optimizer="sgd", momentum=0, **options).step(x, y)
     for p, q in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(p.detach(), q, rtol=1e-9, atol=1e-11)
-
-
-def among_inputs(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> Any:
-    return solved(*normal(a, delta, bias), bias, tau_theta)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("samples, inputs", [(6, 4), (4, 6), (5, 5)])
-@pytest.mark.parametrize("tau_theta", [1e-3, 1.0, 1e4])
-def test_either_side_inverts_the_same_matrix(samples: int, inputs: int, bias: bool, tau_theta: float) -> None:
-    a, delta = system(samples, inputs)
-    A = with_ones(a, bias)
-    expected = delta.mT @ A @ torch.linalg.inv(A.mT @ A + torch.eye(inputs + bias, dtype=F64) / tau_theta)
-    for solve in (among_samples, among_inputs):
-        found = solve(a, delta, bias, tau_theta)
-        torch.testing.assert_close(found[0], expected[:, :inputs], rtol=1e-6, atol=1e-10)
-        if bias:
-            torch.testing.assert_close(found[1], expected[:, inputs], rtol=1e-6, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,6 @@ def test_an_autoencoder_goes_back_through_its_widths_from_xaviers_weights() -> N
         assert not m.bias.any()
 
 
-def test_dropout_is_before_every_layer_but_the_first() -> None:
-    kinds = [type(module) for module in binary_mlp(6, (5, 4), 2, altmin.Sign, dropout=0.2)]
-    assert kinds == [nn.Flatten, *[nn.Linear, altmin.Sign, nn.Dropout] * 2, nn.Linear]
-
-
 @pytest.mark.parametrize("make, activation, part", [(mlp, torch.relu, 0.5), (binary_mlp, torch.sign, 1.0)])
 def test_the_first_weights_keep_the_size_of_what_passes_through(make, activation, part) -> None:
     """E s(c)^2 is `part` of E c^2 (1 for signs of unit codes): the variance of weights makes up for it."""

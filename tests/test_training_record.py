@@ -84,22 +84,6 @@ def test_steps_are_recorded_on_a_gpu_where_nobody_elses_code_runs(make: Any, kno
     assert recorded(method, None) is recorded(method, False) is method, "not on a CPU"
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_a_run_with_recorded_steps_is_the_run(name: str, dropout: float, place: str) -> None:
-    """With the same random numbers; the last batch of an epoch is smaller."""
-    ends = []
-    for wrap in (lambda method: method, by_itself):
-        method = altmin.methods.create(
-            name, net(dropout).to(place), lr=2**-9, **({"fused": True} if name == "adam" else {})
-        )
-        torch.manual_seed(1)
-        history = fit(wrap(method), samples(), samples(), epochs=3, batch_size=16, seed=2, record=False)
-        ends.append(([*method.model.parameters()], [row["train_loss"] for row in history.epochs]))
-        method.step(*samples(16, place))  # the method goes on by itself
-    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-7)
-
-
 def dropout(progress: Progress) -> None:
     progress.model[2].p = 0.0
 

@@ -64,13 +64,6 @@ def test_a_run_that_diverges_has_its_points_and_the_worst_score(
     assert a_run(at_end=True).points(row, "samples") == []
 
 
-def test_scores_are_the_end_or_the_mean_over_marks_of_validation_samples() -> None:
-    row = {"points": [{"validation_accuracy": a, "validation_loss": 2 * a, "test_accuracy": 9.0} for a in (0.2, 0.6)]}
-    assert a_run().score(row) == 0.6
-    assert a_run(by_marks=True).score(row) == pytest.approx(0.4)
-    assert a_run(data="anisotropic").score(row) == -1.2, "of a loss less is better"
-
-
 def test_rates_are_chosen_without_the_test_samples(
     made_up: tuple[Tensor, Tensor], folder: Path, monkeypatch: pytest.MonkeyPatch, setting: Setting, quiet: Any
 ) -> None:

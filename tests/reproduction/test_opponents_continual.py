@@ -18,7 +18,6 @@ from altmin.methods.backprop import Backprop
 from reproduction.opponents.continual import (
     Analytic,
     ElasticWeights,
-    FallingRate,
     Replay,
     Reservoir,
     StreamingLDA,
@@ -66,22 +65,6 @@ def test_a_step_follows_the_gradient_of_loss_and_penalty_by_autograd() -> None:
     learner.step(x, y)
     for p, old, g in zip(model.parameters(), before, expected, strict=True):
         torch.testing.assert_close(p.detach(), old - 0.1 * g)
-
-
-def test_a_step_is_gradient_descent_with_the_rate_of_its_number() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2)).double()
-    expected = copy.deepcopy(model)
-    learner = FallingRate(model, lr=0.4, batches=2.0)
-    x, y = torch.randn(5, 3, dtype=torch.float64), torch.arange(5) % 2
-    for rate in (0.4, 0.4 / 1.5, 0.4 / 2, 0.4 / 2.5):
-        learner.step(x, y)
-        loss = nn.functional.cross_entropy(expected(x), y)
-        gradients = torch.autograd.grad(loss, list(expected.parameters()))
-        with torch.no_grad():
-            for p, g in zip(expected.parameters(), gradients, strict=True):
-                p -= rate * g
-        torch.testing.assert_close([*model.parameters()], [*expected.parameters()])
 
 
 class Numbered(Reservoir):

@@ -9,13 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from theory_problems import SEEDS, below, exact_errors, measure, random_problem, rule_of
-from torch import nn
 
 import altmin
 from reproduction.__main__ import run as command
 from reproduction.theory import Network, study
 from reproduction.theory.quadratic import Quadratic, family
-from reproduction.theory.scheme import Adam, Decay, Stack, run, simulate, times_until
+from reproduction.theory.scheme import Decay, Stack, run, simulate, times_until
 
 HELD = study.networks()[0][1]
 
@@ -91,17 +90,6 @@ def test_a_sign_flipped_gradient_breaks_the_bound() -> None:
     stack.hessian *= -1
     assert below(p, measure(p, 1000, 500))
     assert not below(p, run(stack, rule_of([p]), 1000, 500))
-
-
-def test_adam_is_torchs() -> None:
-    p = family(2, 0.0, 3.0, noise=0)
-    m = run(Stack([p]), Adam(0.05), 5, 2, project=False)
-    w = nn.Parameter(torch.tensor(p.start[0]))
-    optimizer = torch.optim.Adam([w], lr=0.05)
-    for _ in range(5):
-        w.grad = torch.tensor(p.curvatures[0]) * w.detach()
-        optimizer.step()
-    assert m.mean[0, -1] == pytest.approx(2 * float(w.detach().square().sum()))
 
 
 def test_the_printed_recursion_and_operator_are_refuted() -> None:
