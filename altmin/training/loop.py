@@ -21,7 +21,7 @@ from altmin.training.config import RunConfig
 from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import Samples, batch_generator, device_of
 from altmin.training.schedule import rates_of
-from altmin.training.sources import Epochs, Source, Stored, source
+from altmin.training.sources import Epochs, Source, source
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Loop:
         self.measures = {name: evaluate.choose(run.metrics, part.first()[1], loss) for name, part in self.tests.items()}
         self.columns = [f"{part}_{metric.name}" for part, metrics in self.measures.items() for metric in metrics]
         self.eval_batches = self._eval_batches()
-        self.change = self._change()
+        self.change = augment.change(run.augment, self.data.source)
         self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
         if self.data.give_rows and (self.change is not None or not self.data.resumes):
             name = type(methods[0]).__name__
@@ -170,13 +170,6 @@ class Loop:
             if not self.tests or number > last:
                 raise ValueError(f"to evaluate after batch {number} takes test samples, and a run of {last:g} batches")
         return sorted(set(run.eval_batches))
-
-    def _change(self) -> augment.Change | None:
-        if self.run.augment is None:
-            return None
-        if not isinstance(self.data.source, Stored):
-            raise ValueError("augment of fit is for tensors; a DataLoader has transforms of its own")
-        return augment.change(self.run.augment, (self.data.source.x, self.data.source.y))
 
     @property
     def number(self) -> int:
