@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from altmin import methods
-from altmin.common.errors import Diverged
 from altmin.core.trainer import AltMin
-from altmin.core.weights.local import can_follow
 from altmin.methods import Method
-from altmin.methods.backprop import Backprop
 from altmin.models import mlp
 from altmin.stream import OnlineClassifier, OnlineRegressor
 from altmin.stream.estimators import OnlineNetwork
@@ -79,15 +76,9 @@ class MethodNet:
         return probable
 
     def learn(self, x: Array, y: float, weight: float = 1.0) -> None:
-        """Take one step on a sample (1, inputs). `Diverged`, and no weight changes, if it would not be finite."""
+        """Take one step on a sample (1, inputs)."""
         target = torch.tensor([y]) if self.classifies else torch.tensor([[y]], dtype=torch.float64)
-        if not isinstance(self.method, Backprop):
-            self.method.step(torch.from_numpy(x), target)
-            return
-        self.method.differentiate(torch.from_numpy(x), target)
-        if not can_follow(self.method.optimizer):
-            raise Diverged("the weights' next value", "lower the learning rate, or give inputs of a smaller size")
-        self.method.update()
+        self.method.step(torch.from_numpy(x), target)
 
 
 def _insert(t: Tensor, at: int, count: int, dim: int) -> Tensor:
