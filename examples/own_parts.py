@@ -1,10 +1,10 @@
 """A weight rule, a code solver and a method of one's own: steps of the same length for all weights."""
 
 import torch
+from altmin.core.codes.links import joined
 from sklearn.datasets import load_digits
 
 import altmin
-from altmin.core.codes.links import joined
 
 
 class Signs(altmin.WeightRule):  # W - lr sign(g), g the gradient of the block's own problem

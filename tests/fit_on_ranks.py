@@ -47,13 +47,9 @@ def source(kind: str, folder: str) -> Any:
     pair = double()
     if kind == "tensors":
         return pair, RUN
-    if kind == "Dataset":
-        return Pairs(*pair), RUN
-    if kind == "Dataset that draws":
-        return Noisy(*pair), RUN
     if kind == "DataLoader":
         given = {**RUN, "batch_size": None}
-        return DataLoader(Pairs(*pair), batch_size=9, shuffle=True), given
+        return DataLoader(Noisy(*pair), batch_size=9, shuffle=True), given
     assert kind == "augmented"
     return pair, {**RUN, "augment": shifted}
 
@@ -62,7 +58,7 @@ def shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype)
 
 
-KINDS = ["tensors", "Dataset", "Dataset that draws", "DataLoader", "augmented"]
+KINDS = ["tensors", "DataLoader", "augmented"]
 
 
 def outcome(method: Any, history: Any) -> Any:

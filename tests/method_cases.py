@@ -1,5 +1,8 @@
 """Models and data on which every registered method can be tried; some train only nets of certain activations."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -36,3 +39,14 @@ def problem(samples: int = 60, seed: int = 0, dtype: torch.dtype = torch.float32
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     with torch.no_grad():
         return float((model(x).argmax(1) == y).double().mean())
+
+
+def looped(method: Any, batches: Iterable[Any], epochs: int, rate: Callable[[int], float] | None = None) -> Any:
+    """The method after a loop of one's own. rate: the learning rate of an epoch."""
+    for epoch in range(epochs):
+        for group in method.optimizer.param_groups if rate is not None else ():
+            group["lr"] = rate(epoch)
+        for batch in batches:
+            method.step(*batch)
+        method.end_epoch()
+    return method

@@ -1,8 +1,6 @@
 """Errors, descriptions of settings, objects that change as a whole, and freed memory."""
 
 import functools
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from torch import nn
 
 from altmin.common.describe import describe, digest, kind
 from altmin.common.errors import Diverged, demand, unknown
-from altmin.common.memory import keep_freed_memory
 from altmin.common.unchanged import changed
 
 
@@ -26,7 +23,7 @@ def test_a_divergence_says_where_and_what_to_do() -> None:
     assert str(Diverged("c_2", "use float32")) == "training diverged: c_2 is not finite; use float32"
 
 
-@pytest.mark.parametrize("value", ["0.5", None, True, [1.0], 1j, int, -0.1, float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize("value", ["0.5", None, True, [1.0], 1j, int, -0.1, float("nan"), float("inf")])
 def test_what_is_no_number_in_range_is_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="share of GradientCodes must be a finite number of at least 0"):
         demand("GradientCodes", "share", value)
@@ -116,30 +113,3 @@ def test_after_an_error_the_object_has_the_same_attributes() -> None:
 
 
 # -- freed memory -----------------------------------------------------------------------------------------------------
-
-PROGRAM = """
-import resource, sys
-import torch
-from altmin.common.memory import keep_freed_memory
-if sys.argv[1] == "keep":
-    assert keep_freed_memory()
-faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-found = []
-for _ in range(12):
-    before = faults()
-    tensors = [torch.ones(2**23) for _ in range(3)]
-    found.append(faults() - before)
-    del tensors
-print(min(found[-5:]))  # the first rounds find places that fit
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-def test_large_tensors_are_taken_again_without_page_faults() -> None:
-    if not keep_freed_memory():
-        pytest.skip("needs glibc")
-    faults = {}
-    for way in ("keep", "return"):
-        ran = subprocess.run([sys.executable, "-c", PROGRAM, way], capture_output=True, text=True, check=True)
-        faults[way] = int(ran.stdout)
-    assert faults["keep"] < 100 < faults["return"]

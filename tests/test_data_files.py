@@ -141,8 +141,3 @@ def test_verify_names_a_damaged_file_and_exits_with_one(folder: Path) -> None:
     assert {each["state"] for each in checks if each["name"] != "fashion-mnist"} == {"sound"}
     assert said("data", "verify", "mnist")[0] == 0
     assert said("data", "verify", "cifar10")[0] == 1
-
-
-def test_fetch_has_nothing_to_do_for_the_embedded_set(folder: Path) -> None:
-    code, out, _ = said("data", "fetch", "mnist")
-    assert (code, "fetched" in out) == (0, False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_cases import problem
+from method_cases import looped, problem
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
@@ -52,15 +52,8 @@ def train(module: Any, folder: Path, *callbacks: Any, ckpt: Any = None, **option
 
 
 def by_hand(name: str, rate: Callable[[int], float] | None = None) -> Any:
-    """The method in a loop of one's own. rate: the learning rate of an epoch."""
     method = create(name)
-    for epoch in range(EPOCHS):
-        for group in method.optimizer.param_groups if rate is not None and method.optimizer is not None else ():
-            group["lr"] = rate(epoch)  # type: ignore[misc]
-        for batch in batches(method):
-            method.step(*batch)
-        method.end_epoch()
-    return method
+    return looped(method, batches(method), EPOCHS, rate)
 
 
 @pytest.mark.parametrize("name", ["am-mem", "am-adam-offline", "adam", "bcd"])

@@ -49,12 +49,6 @@ def test_a_scheduler_moves_the_methods_own_rate_also_after_a_state_was_loaded(lo
     assert [group["lr"] for group in method.optimizer.param_groups] == [0.05]
 
 
-def test_a_method_without_a_rate_has_one_group_with_the_rate_0() -> None:
-    method, optimizer = made("bcd")
-    assert method.optimizer is None
-    assert [group["lr"] for group in optimizer.param_groups] == [0]
-
-
 def test_a_step_without_a_closure_is_refused() -> None:
     with pytest.raises(ValueError, match="lambda"):
         made("am-adam")[1].step()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from method_cases import problem
+from method_cases import looped, problem
 from torch import nn
 from trainer_cases import equal
 
@@ -34,17 +34,9 @@ def net(optimizer: str = "am-mem", seed: int = 0, **options: Any) -> AltMinNetCl
 
 
 def by_hand(name: str, rate: Any = None, **options: Any) -> Any:
-    """The same method in a loop of one's own. rate: the learning rate of an epoch."""
     torch.manual_seed(0)
     method = altmin.methods.create(name, altmin.models.mlp(4, (8,), 3), **options)
-    x, y = TENSORS
-    for epoch in range(EPOCHS):
-        for group in method.optimizer.param_groups if rate else ():
-            group["lr"] = rate(epoch)
-        for i in range(0, len(x), SIZE):
-            method.step(x[i : i + SIZE], y[i : i + SIZE])
-        method.end_epoch()
-    return method
+    return looped(method, list(zip(*(part.split(SIZE) for part in TENSORS), strict=True)), EPOCHS, rate)
 
 
 @pytest.mark.parametrize("name", ["am-mem", "am-adam-offline", "adam"])

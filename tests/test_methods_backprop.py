@@ -10,20 +10,6 @@ from torch import Tensor, nn
 from altmin import Ensemble, methods, models
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_fused_reaches_the_optimizer_and_trains_alike(name: str) -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
-    plain, fused = (methods.create(name, _net(), **options) for options in ({}, {"fused": True}))
-    assert plain.optimizer.defaults["fused"] is None
-    assert fused.optimizer.defaults["fused"] is True
-    assert not fused.optimizer.defaults.get("capturable"), "that is for weights on a GPU"
-    for _ in range(3):
-        plain.step(x, y)
-        fused.step(x, y)
-    torch.testing.assert_close([*plain.model.parameters()], [*fused.model.parameters()])
-
-
 @pytest.mark.cuda
 def test_fused_adam_on_a_gpu_can_be_recorded() -> None:
     assert methods.create("adam", _net().cuda(), fused=True).optimizer.defaults["capturable"] is True
@@ -191,22 +177,6 @@ def test_muon_moves_the_matrices_of_a_transformer_but_not_its_embeddings_and_hea
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
     lone = methods.create("muon", nn.Linear(3, 2)).optimizer
     assert not any("ns_steps" in group for group in lone.param_groups), "the output layer is by AdamW"
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("name, tolerance", [("adamw", 1e-9), ("muon", 2e-2)])
-def test_on_a_gpu_they_take_the_steps_they_take_on_the_processor(name: str, tolerance: float) -> None:
-    """Muon rounds to bfloat16."""
-    found = []
-    for device in ("cpu", "cuda"):
-        torch.manual_seed(1)
-        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 1))
-        method = methods.create(name, model.double().to(device), loss=nn.MSELoss())
-        for t in range(8):
-            x, y = batch(t)
-            method.step(x.double().to(device), y.double().unsqueeze(1).to(device))
-        found.append([p.detach().cpu() for p in model.parameters()])
-    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -77,10 +77,8 @@ def test_numbers_that_are_finite_may_have_a_sum_that_is_not() -> None:
     "loss, grad, lr, where",
     [
         (torch.nan, 1.0, 0.1, "the loss is not finite"),
-        (-torch.inf, 1.0, 0.1, "the loss is not finite"),
         (1.0, torch.nan, 0.1, "the weights' next value"),
         (1.0, 1e20, 0.1, "the weights' next value"),  # Adam squares it
-        (1.0, 1e10, 1e30, "the weights' next value"),
         (1.0, 1e10, 1e3, ""),
         (-1.0, 0.0, 0.1, ""),
     ],

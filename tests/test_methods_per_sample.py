@@ -20,20 +20,6 @@ def rows_and_values(*rows: int) -> tuple[Tensor, dict[str, Tensor]]:
     return r, {"z": torch.stack([r, -r], 1).to(F64), "a": r.to(F64).unsqueeze(1) / 2}
 
 
-def test_variables_are_found_again_by_row_in_any_order() -> None:
-    kept = table()
-    for rows in ((7, 2), (0, 30, 3), (1,)):
-        kept.write(*rows_and_values(*rows))
-    rows, expected = rows_and_values(3, 7, 1, 30, 0, 2)
-    assert equal(kept.read(rows), expected)
-    assert kept.new(torch.tensor([3, 4, 30, 31, 1000])).tolist() == [False, True, False, True, True]
-    assert kept.new(torch.tensor([5])).tolist() == [True]
-
-
-def test_before_the_first_sample_every_row_is_new() -> None:
-    assert table().new(torch.tensor([0, 5])).tolist() == [True, True]
-
-
 BAD_ROWS = {
     "a float": torch.tensor([0.0, 1.0]),
     "one more": torch.tensor([4, 5, 6]),
@@ -67,24 +53,3 @@ def test_a_pass_takes_all_samples_of_the_one_before() -> None:
         demand_whole_pass(*kept.counts())
     kept.write(*rows_and_values(1, 3))
     assert demand_whole_pass(*kept.counts()) == 4
-
-
-def test_a_state_in_the_middle_of_a_pass_is_taken_whole_or_not_at_all() -> None:
-    kept, other = table(), table()
-    kept.write(*rows_and_values(5, 1))
-    kept.end_pass()
-    kept.write(*rows_and_values(1))
-    state = copy.deepcopy(kept.state_dict())
-    other.set_state(other.matched(state, "the table"))
-    assert equal(other.state_dict(), kept.state_dict())
-    other.write(*rows_and_values(5))
-    assert equal(kept.state_dict(), state), "nothing is shared"
-    assert not equal(other.state_dict(), state)
-    for wrong in (
-        {**state, "known": state["known"][:-1]},
-        {**state, "known": state["known"].double()},
-        {**state, "values": {"z": state["values"]["z"]}},
-        {**state, "known": 3},
-    ):
-        with pytest.raises(ValueError):
-            kept.matched(wrong, "the table")

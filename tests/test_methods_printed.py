@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import altmin
-from altmin.core.weights.sums import sweep
 
 F64 = torch.float64
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -164,18 +163,12 @@ def held(model: nn.Sequential, name: str, naive: Naive, shape: tuple[int, ...], 
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("name, optimizer, lr", [("adam", torch.optim.Adam, 0.01), ("sgd", torch.optim.SGD, 0.3)])
 @pytest.mark.parametrize("about", OPTIONS)
-def test_am_adam_printed_is_the_pseudocode(about: str) -> None:
+def test_weights_by_an_optimizer_are_the_pseudocode(about: str, name: str, optimizer: Any, lr: float) -> None:
     model, given = mlp(), OPTIONS[about]
-    naive = Naive(copy.deepcopy(model), torch.optim.Adam, 0.01, 0, 0.0, **given)
-    held(model, "am-adam-printed", naive, (4,), lr=0.01, **given)
-
-
-@pytest.mark.parametrize("about", OPTIONS)
-def test_am_sgd_printed_is_the_pseudocode(about: str) -> None:
-    model, given = mlp(), OPTIONS[about]
-    naive = Naive(copy.deepcopy(model), torch.optim.SGD, 0.3, 0, 0.0, **given)
-    held(model, "am-sgd-printed", naive, (4,), lr=0.3, **given)
+    naive = Naive(copy.deepcopy(model), optimizer, lr, 0, 0.0, **given)
+    held(model, f"am-{name}-printed", naive, (4,), lr=lr, **given)
 
 
 @pytest.mark.parametrize(
@@ -287,28 +280,6 @@ def test_what_codes_in_time_cannot_be_printed_is_refused() -> None:
 
 
 # -- what the public code changes -------------------------------------------------------------------------------------
-
-
-def test_an_anchor_that_moves_along_leaves_the_penalty_no_gradient() -> None:
-    """As in the public code: a copy of the code that is not detached. Its gradient is opposite to the code's own."""
-    c = torch.randn(3, 4, dtype=F64, requires_grad=True)
-    home = c.clone()
-    with torch.no_grad():
-        c += 0.5
-    F.mse_loss(c, home).backward()
-    torch.testing.assert_close(c.grad, torch.zeros_like(c), rtol=0, atol=1e-15)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sweep_is_coordinate_descent_over_the_columns(seed: int) -> None:
-    """Also where an input never is anything but 0."""
-    generator = torch.Generator().manual_seed(seed)
-    a, W = (torch.randn(*shape, generator=generator, dtype=F64) for shape in ((20, 6), (4, 6)))
-    a[:, 2] = 0
-    A, B = a.T @ a, torch.randn(4, 20, generator=generator, dtype=F64) @ a
-    change = sweep(A, B - W @ A)
-    torch.testing.assert_close(W + change.V, column_descent(W, A, B))
-    torch.testing.assert_close(change.left, B - (W + change.V) @ A)
 
 
 def test_a_loss_that_is_a_sum_is_refused_and_changes_nothing() -> None:

@@ -1,6 +1,5 @@
 """The registry of methods: found by name, with their options, and mistakes answered with the nearest name."""
 
-import inspect
 from typing import Any, get_args
 
 import pytest
@@ -80,34 +79,16 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def solver(method: altmin.methods.Method) -> altmin.GradientCodes:
-    return method.codes
-
-
-def defaults(function: object) -> dict[str, object]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-
-
 @pytest.mark.parametrize("name", ALTERNATING)
 def test_share_and_order_reach_the_code_solver(name):
-    given = solver(altmin.methods.create(name, small(), share=0.3, order="weights-first"))
-    assert (given.share, given.order) == (0.3, "weights-first")
     own = altmin.GradientCodes()
-    plain, half = solver(altmin.methods.create(name, small())), solver(altmin.methods.create(name, small(), share=0.5))
-    assert (plain.share, plain.order) == (own.share, own.order)
-    assert (half.share, half.order) == (0.5, own.order)
+    for given in ({}, {"share": 0.5}, {"share": 0.3, "order": "weights-first"}):
+        codes = altmin.methods.create(name, small(), **given).codes
+        wanted = {"share": own.share, "order": own.order, **given}
+        assert {"share": codes.share, "order": codes.order} == wanted
 
 
 @pytest.mark.parametrize("name", ALTERNATING)
 def test_share_or_order_beside_a_solver_is_refused(name):
     with pytest.raises(ValueError):
         altmin.methods.create(name, small(), codes=altmin.GradientCodes(), share=0.3)
-
-
-@pytest.mark.parametrize("name", ALTERNATING)
-def test_parts_of_the_algorithm_are_left_to_the_trainer(name):
-    method, trainer = defaults(altmin.methods.factory(name)), defaults(altmin.AltMin)
-    for option in ("loss", "codes", "penalty"):
-        assert trainer[option] is None
-        assert method[option] is None

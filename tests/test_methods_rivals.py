@@ -3,7 +3,6 @@
 import copy
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from trainer_cases import equal
 
 import altmin
 from altmin.methods import LOCAL, Context
-from altmin.training import EachBatch, fit
+from altmin.training import fit
 from altmin.training.resumed import method_settings
 
 EVERY = pytest.mark.parametrize("name", RIVALS)
@@ -87,33 +86,6 @@ def test_a_state_of_another_net_is_refused_and_nothing_changes(name: str) -> Non
         assert equal(numbers(method), before)
 
 
-@EVERY
-@pytest.mark.parametrize("every", [None, 2])
-def test_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(progress: Any) -> None:
-        if progress.batch == 5:
-            raise Stop
-
-    run = {"train": problem(), "test": problem(40, 1), "epochs": 3, "batch_size": 25}
-    torch.manual_seed(2)
-    whole = altmin.methods.create(name, net(name))
-    torch.manual_seed(2)
-    expected = fit(whole, **run)
-    kept = {**run, "checkpoint": tmp_path / "run", "checkpoint_every": every}
-    torch.manual_seed(2)
-    stopped = altmin.methods.create(name, net(name))
-    torch.manual_seed(2)
-    with pytest.raises(Stop):
-        fit(stopped, **kept, callbacks=[EachBatch(stop)])
-    resumed = altmin.methods.create(name, net(name, seed=8))
-    history = fit(resumed, **kept, resume=True)
-    assert equal(numbers(resumed), numbers(whole))
-    assert [row["train_loss"] for row in history.epochs] == [row["train_loss"] for row in expected.epochs]
-
-
 BAD = {
     "NaN": lambda x, y: (x.clone().index_fill_(0, torch.tensor([2]), torch.nan), y),
     "one feature more": lambda x, y: (torch.cat([x, x[:, :1]], 1), y),
@@ -130,6 +102,20 @@ def test_a_bad_batch_is_refused_and_nothing_changes(name: str, kind: str) -> Non
     with pytest.raises((ValueError, TypeError, RuntimeError, IndexError)):
         method.step(*BAD[kind](*problem()))
     assert equal(numbers(method), before)
+
+
+@EVERY
+@pytest.mark.parametrize("scale", [1e25, 1e38])
+def test_numbers_that_overflow_are_said_to_diverge_and_weights_stay(name: str, scale: float) -> None:
+    x, y = problem()
+    method = trained(name)
+    with torch.no_grad():
+        if name not in ("admm", "bcd"):  # which solve for their weights
+            method.model[-1].weight.mul_(3e38 / method.model[-1].weight.abs().max())
+    before = copy.deepcopy(method.model.state_dict())
+    with pytest.raises(altmin.Diverged):
+        fit(method, (scale * x, y), epochs=2, batch_size=60)
+    assert equal(method.model.state_dict(), before)
 
 
 @EVERY

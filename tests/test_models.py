@@ -1,6 +1,7 @@
 """Models compute their formulas, by constructor and by name."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -54,11 +55,6 @@ def test_an_autoencoder_goes_back_through_its_widths_from_xaviers_weights() -> N
         assert not m.bias.any()
 
 
-def test_dropout_is_before_every_layer_but_the_first() -> None:
-    kinds = [type(module) for module in binary_mlp(6, (5, 4), 2, altmin.Sign, dropout=0.2)]
-    assert kinds == [nn.Flatten, *[nn.Linear, altmin.Sign, nn.Dropout] * 2, nn.Linear]
-
-
 @pytest.mark.parametrize("make, activation, part", [(mlp, torch.relu, 0.5), (binary_mlp, torch.sign, 1.0)])
 def test_the_first_weights_keep_the_size_of_what_passes_through(make, activation, part) -> None:
     """E s(c)^2 is `part` of E c^2 (1 for signs of unit codes): the variance of weights makes up for it."""
@@ -87,12 +83,6 @@ def test_lenet5_is_its_formula() -> None:
     h = F.max_pool2d(torch.relu(F.conv2d(h, p[2], p[3])), 2).flatten(1)
     h = torch.relu(F.linear(torch.relu(F.linear(h, p[4], p[5])), p[6], p[7]))
     torch.testing.assert_close(model(x), F.linear(h, p[8], p[9]))
-
-
-def test_lenet5_has_61706_parameters() -> None:
-    """6 and 16 kernels of 5 x 5, then 400-120-84-10, with biases."""
-    counted = 6 * (25 + 1) + 16 * (6 * 25 + 1) + 120 * 401 + 84 * 121 + 10 * 85
-    assert sum(p.numel() for p in lenet5().parameters()) == counted == 61_706
 
 
 def elman_by_hand(model: nn.Sequential, x: Tensor, length: int) -> Tensor:
@@ -201,10 +191,16 @@ def test_tokens_are_for_a_gpt_only() -> None:
         models.create("mlp-2x100", (64,), 65, tokens=True)
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_a_frozen_first_layer_keeps_its_weights_with_every_method(name: str) -> None:
+@pytest.mark.parametrize(
+    "name, freeze",
+    [
+        *((name, models.freeze_first) for name in methods.names()),
+        *((name, models.freeze_hidden) for name in ("adam", "am-adam", "am-mem")),
+    ],
+)
+def test_frozen_layers_keep_their_weights_with_every_method(name: str, freeze: Any) -> None:
     model = net(name, 4, 5, 6, 3)
-    models.freeze_first(model)
+    freeze(model)
     before = [p.detach().clone() for p in model.parameters()]
     method = methods.create(name, model)
     x, y = torch.randn(8, 4), torch.randint(3, (8,))
@@ -212,23 +208,8 @@ def test_a_frozen_first_layer_keeps_its_weights_with_every_method(name: str) -> 
         method.step(x, y)
         method.end_epoch()
     same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
-    assert same == [True, True, False, False, False, False]
-
-
-def test_the_first_layer_may_be_inside_another_module() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 1))
-    models.freeze_first(model)
-    assert [p.requires_grad for p in model.parameters()] == [False, False, True, True]
-
-
-@pytest.mark.parametrize("name", ["adam", "am-adam", "am-mem"])
-def test_with_frozen_hidden_layers_only_the_last_learns(name: str) -> None:
-    model = net(name, 4, 5, 6, 3)
-    models.freeze_hidden(model)
-    before = [p.detach().clone() for p in model.parameters()]
-    methods.create(name, model).step(torch.randn(8, 4), torch.randint(3, (8,)))
-    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
-    assert same == [True, True, True, True, False, False]
+    kept = 2 if freeze is models.freeze_first else 4
+    assert same == [True] * kept + [False] * (6 - kept)
 
 
 def test_a_model_without_parameters_has_no_layers_to_freeze() -> None:

@@ -1,7 +1,6 @@
 """Streams: what the estimators do with samples, held against the same steps taken by hand, and river's own checks."""
 
 import copy
-import itertools
 import pickle
 from typing import Any
 
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("river")
 pd = pytest.importorskip("pandas")
-from river import checks, datasets, evaluate, metrics  # noqa: E402
+from river import checks  # noqa: E402
 
 import altmin  # noqa: E402
-from altmin.stream import OnlineClassifier, OnlineRegressor, settings  # noqa: E402
+from altmin.stream import OnlineClassifier, OnlineRegressor  # noqa: E402
 from altmin.stream.features import FARTHEST, RunningStatistics  # noqa: E402
 
 ESTIMATORS = (OnlineClassifier, OnlineRegressor)
@@ -41,55 +40,28 @@ def answer(model: Any, x: dict[str, float]) -> Any:
 
 
 def cases() -> list[Any]:
-    """All of river's checks of the default, each on one of the streams it has, in turn; of AM-mem those in which
-    features come and go."""
+    """All of river's checks, each on one of the streams it has, in turn."""
     found = []
-    for kind, method in itertools.product(ESTIMATORS, ("gauss-newton", "am-adam", "am-mem-fitted")):
+    for kind in ESTIMATORS:
         by_name: dict[str, list[Any]] = {}
-        for check in checks.yield_checks(kind(method=method)):
-            if method == "gauss-newton" or "learn_many" in check.__name__:
-                by_name.setdefault(check.__name__, []).append(check)
+        for check in checks.yield_checks(kind()):
+            by_name.setdefault(check.__name__, []).append(check)
         for i, (name, each) in enumerate(by_name.items()):
             marks = pytest.mark.slow if "memory_growth" in name and kind is OnlineClassifier else ()  # a long stream
-            found.append(
-                pytest.param(kind, method, each[i % len(each)], id=f"{kind.__name__}-{method}-{name}", marks=marks)
-            )
+            found.append(pytest.param(kind, each[i % len(each)], id=f"{kind.__name__}-{name}", marks=marks))
     return found
 
 
-@pytest.mark.parametrize("kind, method, check", cases())
-def test_rivers_own_checks_pass(kind: Any, method: str, check: Any) -> None:
-    model = kind(method=method)
+@pytest.mark.parametrize("kind, check", cases())
+def test_rivers_own_checks_pass(kind: Any, check: Any) -> None:
+    model = kind()
     assert not model._unit_test_skips()
     check(model.clone())
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
-def test_an_input_that_joins_late_is_learnt_as_if_it_had_been_zero_from_the_start(kind: Any, method: str) -> None:
-    options = {"damping": 0.0} if method == "am-mem-fitted" else None  # or it depends on the number of inputs
-    random = np.random.default_rng(0)
-    rows, targets = random.normal(size=(30, 1, 4)), random.integers(2, size=30)
-    rows[:15, :, 3] = 0.0
-    late, early = (
-        settings.build(method, (n, (5,), 1 + kind._classifies), kind._classifies, None, options, 0, 1) for n in (3, 4)
-    )
-    with torch.no_grad():
-        for p, q in zip(early.module.parameters(), late.module.parameters(), strict=True):
-            (p[:, :3] if p.shape != q.shape else p).copy_(q)
-    joined = early.module[1].weight[:, 3:].detach().clone()
-    for i, (x, y) in enumerate(zip(rows, targets, strict=True)):
-        if i == 15:
-            late.add_inputs(1, joined)
-        late.learn(x[:, : late.inputs], int(y))
-        early.learn(x, int(y))
-    np.testing.assert_allclose(late.predict(rows[:, 0]), early.predict(rows[:, 0]), rtol=1e-8)
-
-
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
-def test_a_new_feature_changes_no_prediction_for_samples_without_it(kind: Any, method: str) -> None:
-    model = learnt(kind((5, 4), method, seed=1), stream(20))
+def test_a_new_feature_changes_no_prediction_for_samples_without_it(kind: Any) -> None:
+    model = learnt(kind((5, 4), seed=1), stream(20))
     other = copy.deepcopy(model)
     other._admit(["z", "y"])
     assert other.feature_names == ["a", "b", "c", "z", "y"]
@@ -98,26 +70,9 @@ def test_a_new_feature_changes_no_prediction_for_samples_without_it(kind: Any, m
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
-def test_one_sample_is_one_step_on_its_standardised_values(kind: Any) -> None:
-    model = learnt(kind((5,), "am-adam", seed=1), stream(10))
-    method, (x, y) = copy.deepcopy(model._net.method), stream(1, seed=8)[0]
-    rows = np.array([list(x.values()) for x, _ in [*stream(10), (x, y)]])
-    z = torch.from_numpy((rows[-1:] - rows.mean(0)) / rows.std(0))
-    if kind is OnlineClassifier:
-        target = torch.tensor([model.classes.index(y)])
-    else:
-        ys = np.array([y for _, y in [*stream(10), (x, y)]], dtype=float)
-        target = torch.tensor([[(ys[-1] - ys.mean()) / ys.std()]])
-    method.step(z, target)
-    model.learn_one(x, y)
-    torch.testing.assert_close([*method.model.parameters()], [*model.network.parameters()], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_goes_on_as_the_original_does(kind: Any, method: str, copied: Any) -> None:
-    model = learnt(kind((5,), method, seed=1), stream(10))
+def test_a_copy_goes_on_as_the_original_does(kind: Any, copied: Any) -> None:
+    model = learnt(kind((5,), seed=1), stream(10))
     other = copied(model)
     more = [({**x, "z": x["a"]}, y) for x, y in stream(6, seed=8)]
     untouched = answer(model, more[0][0])
@@ -144,15 +99,11 @@ def test_statistics_fade_by_the_factor_that_was_given() -> None:
     [
         {"hidden": [5]},
         {"hidden": (0,)},
-        {"method": "dtp"},
         {"members": 0},
         {"max_features": -1},
         {"forget": 1.1},
-        {"lr": 0.1},  # gauss-newton has none
         {"options": {"start": 0}},
-        {"options": {"sahre": 0.1}},
-        {"method": "adam", "options": {"rates": 1.0}},
-        {"method": "adam", "lr": -1.0},
+        {"options": {"flor": 0.1}},
     ],
     ids=str,
 )
@@ -162,7 +113,7 @@ def test_options_that_make_no_sense_are_refused(kind: Any, wrong: dict[str, Any]
 
 
 SAMPLE = {"a": 1.0, "b": 2.0, "c": 3.0}
-REFUSED: dict[str, tuple[Any, Any]] = {
+REFUSED: dict[str, tuple[Any, ...]] = {
     "no dict": ([1.0], 1),
     "a list": ({**SAMPLE, "b": [1.0]}, 1),
     "a number beyond floats": ({**SAMPLE, "b": 10**400}, 1),
@@ -172,6 +123,8 @@ REFUSED: dict[str, tuple[Any, Any]] = {
     "too many features": (dict.fromkeys("abcdefgh", 1.0), 1),
     "no target": ({**SAMPLE, "new": 1.0}, None),
     "NaN as a target": (SAMPLE, float("nan")),
+    "a negative weight": (SAMPLE, 1, -1.0),
+    "an infinite weight": (SAMPLE, 1, np.inf),
 }
 
 
@@ -185,19 +138,12 @@ def test_what_cannot_be_learnt_is_refused_and_changes_nothing(kind: Any, case: s
     assert pickle.dumps(model) == before
 
 
-def test_a_weight_that_cannot_be_is_refused() -> None:
-    for model, w in ((OnlineClassifier(), -1.0), (OnlineClassifier(), np.inf), (OnlineRegressor(method="adam"), 2.0)):
-        with pytest.raises(ValueError, match="weight"):
-            model.learn_one({"a": 1.0}, 1, w=w)
-
-
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("method", sorted(settings.DEFAULTS))
-def test_a_step_that_diverges_changes_no_weight(kind: Any, method: str) -> None:
-    model = learnt(kind((5,), method, seed=1, standardise=False), stream(10))
+def test_a_step_that_diverges_changes_no_weight(kind: Any) -> None:
+    model = learnt(kind((5,), seed=1, standardise=False), stream(10))
     net = model._net
-    for p in net.W if method == "gauss-newton" else net.module.parameters():
-        (p if method == "gauss-newton" else p.data)[:] *= 1e160
+    for W in net.W:
+        W *= 1e160
     before = copy.deepcopy(net.module.state_dict())
     for y in (0, 1):
         with pytest.raises(altmin.Diverged):
@@ -216,7 +162,12 @@ def test_a_table_is_its_rows(kind: Any) -> None:
         one.learn_one(x, target, w=weight)
     many.learn_many(X, y, w)
     assert many.feature_names == one.feature_names
-    assert many.predict_many(X).tolist() == pytest.approx([one.predict_one(x) for x in X.to_dict("records")])
+    rows = X.to_dict("records")
+    assert many.predict_many(X).tolist() == pytest.approx([one.predict_one(x) for x in rows])
+    if kind is OnlineClassifier:
+        for x, row in zip(rows, many.predict_proba_many(X).to_dict("records"), strict=True):
+            assert row == pytest.approx(one.predict_proba_one(x), rel=1e-9)
+        assert kind().predict_many(X).tolist() == [None] * 4
     assert list(many.predict_many(X).index) == list(X.index)
     before = pickle.dumps(many)
     for targets in (y[:3], [0, 1, 1, None], y.to_frame(), [0, 1, 1, 0, 0]):
@@ -245,9 +196,8 @@ def test_before_two_classes_were_seen_nothing_is_computed() -> None:
     assert (model.predict_proba_one(x), model.predict_one(x), model.network) == ({"a": 1.0}, "a", None)
 
 
-@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
-def test_a_new_class_leaves_the_ratios_of_the_others_as_they_were_and_is_learnt(method: str) -> None:
-    model = learnt(OnlineClassifier((8,), method, seed=0), blobs(150, "ab"))
+def test_a_new_class_leaves_the_ratios_of_the_others_as_they_were_and_is_learnt() -> None:
+    model = learnt(OnlineClassifier((8,), members=1, seed=0), blobs(150, "ab"))
     x = {"u": 2.0, "v": 1.0}
     before = model.predict_proba_one(x)
     assert set(before) == {"a", "b"}
@@ -261,31 +211,11 @@ def test_a_new_class_leaves_the_ratios_of_the_others_as_they_were_and_is_learnt(
     assert np.mean(right) > 0.95
 
 
-def test_many_are_predicted_as_one_is() -> None:
-    model = learnt(OnlineClassifier((8,), seed=0), blobs(30, "abc"))
-    samples = [x for x, _ in blobs(6, "abc", seed=4)]
-    X = pd.DataFrame(samples, index=range(10, 16))
-    many = model.predict_proba_many(X)
-    assert list(many.index) == list(X.index) == list(model.predict_many(X).index)
-    for x, row in zip(samples, many.to_dict("records"), strict=True):
-        assert row == pytest.approx(model.predict_proba_one(x), rel=1e-9)
-    assert model.predict_many(X).tolist() == [model.predict_one(x) for x in samples]
-    assert OnlineClassifier().predict_many(X).tolist() == [None] * 6
-
-
 def test_true_and_false_of_numpy_are_those_of_python() -> None:
     model = OnlineClassifier((8,), seed=0)
     for y in (True, np.bool_(False), np.bool_(True), False):
         model.learn_one({"u": float(y)}, y)
     assert model.classes == [True, False]
-
-
-@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
-def test_a_real_stream_is_learnt(method: str) -> None:
-    accuracy = evaluate.progressive_val_score(
-        datasets.Phishing().take(400), OnlineClassifier(method=method, seed=0), metrics.Accuracy()
-    )
-    assert accuracy.get() > 0.8
 
 
 def line(samples: int, scale: float = 1.0, shift: float = 0.0, seed: int = 0) -> list[tuple[dict[str, float], float]]:
@@ -312,15 +242,6 @@ def test_the_scale_and_the_shift_of_the_target_do_not_matter() -> None:
             model.learn_one(x, y)
         found.append((model.predict_one({"u": 1.0, "v": 0.0}) - shift) / scale)
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted"])
-def test_a_linear_target_is_learnt(method: str) -> None:
-    model = OnlineRegressor(method=method, seed=0)
-    for x, y in line(400, 3.0, 100.0):
-        model.learn_one(x, y)
-    errors = [model.predict_one(x) - y for x, y in line(100, 3.0, 100.0, seed=1)]
-    assert np.sqrt(np.mean(np.square(errors))) < 0.2 * 3.0 * 5**0.5  # a fifth of the target's deviation
 
 
 def table(seed: int, samples: int, features: int, absent: float) -> np.ndarray:
@@ -379,13 +300,3 @@ def test_a_feature_that_counts_as_seen_has_the_statistics_of_one_that_was_always
     early = after(x, forget)
     for name in ("weight", "mean", "scatter"):
         np.testing.assert_allclose(getattr(late, name), getattr(early, name), rtol=1e-12)
-
-
-def test_a_feature_that_is_new_has_statistics_of_its_own_samples_alone() -> None:
-    x = table(2, 12, 2, 0.0)
-    late = after(x[:7, :1])
-    late.grow(1)
-    for row in x[7:]:
-        late.update(row)
-    np.testing.assert_allclose(late.mean, [x[:, 0].mean(), x[7:, 1].mean()])
-    np.testing.assert_allclose(late.variance, [x[:, 0].var(), x[7:, 1].var()])

@@ -1,11 +1,10 @@
 """Samples are changed before each step by random numbers of the batch alone: resumed, in an ensemble, on any method."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from loop_cases import Stop, stop_at, weights
+from loop_cases import weights
 from test_data_batches import crop_flip
 from torch import Tensor, nn
 
@@ -37,38 +36,40 @@ def reader(seed: int = 0, name: str = "adam") -> Any:
 RUNS = {"crop-flip": (learner, images), "random-windows": (reader, text)}
 
 
+def drawn_windows(x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The text of all windows is put together, and cut where the numbers say."""
+    whole, last = text()
+    tokens = [*whole.flatten().tolist(), int(last[-1, -1])]
+    places = torch.randint(197, (len(x),), generator=generator).tolist()
+    return torch.tensor([tokens[i : i + 4] for i in places]), torch.tensor([tokens[i + 1 : i + 5] for i in places])
+
+
+def cropped(x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return crop_flip(x, generator), y
+
+
+FORMS = {
+    "crop-flip": ("crop-flip", cropped, "crop-flip"),
+    "a function": ("crop-flip", cropped, crop_flip),
+    "in two parts": ("crop-flip", cropped, CropFlip()),
+    "random-windows": ("random-windows", drawn_windows, "random-windows"),
+}
+
+
 @pytest.mark.parametrize("name", ["adam", "am-adam"])
-@pytest.mark.parametrize("augment", ["crop-flip", crop_flip, CropFlip()], ids=["by name", "a function", "in two parts"])
-def test_a_step_sees_what_the_batch_and_its_own_random_numbers_make(augment: Any, name: str) -> None:
-    x, y = images()
-    by_hand, method = learner(name=name), learner(name=name)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_sees_what_the_batch_and_its_own_random_numbers_make(form: str, name: str) -> None:
+    kind, change, augment = FORMS[form]
+    make, samples = RUNS[kind]
+    (x, y), by_hand, method, plain = samples(), *(make(name=name) for _ in range(3))
     for epoch in range(2):
         for batch, rows in enumerate(epoch_order(50, 7, epoch).split(20)):
-            by_hand.step(crop_flip(x[rows], batch_generator(7, epoch, batch)), y[rows])
+            by_hand.step(*change(x[rows], y[rows], batch_generator(7, epoch, batch)))
         by_hand.end_epoch()
     fit(method, (x, y), epochs=2, batch_size=20, seed=7, augment=augment)
     assert all(map(torch.equal, weights(method), weights(by_hand)))
-    plain = learner(name=name)
     fit(plain, (x, y), epochs=2, batch_size=20, seed=7)
     assert not all(map(torch.equal, weights(plain), weights(by_hand)))
-
-
-@pytest.mark.parametrize("name", ["adam", "am-adam"])
-def test_a_text_is_read_in_windows_drawn_for_each_step_with_their_own_targets(name: str) -> None:
-    """The text of the windows is put together, and cut where the batch's random numbers say."""
-    x, y = text()
-    tokens = [*x.flatten().tolist(), int(y[-1, -1])]
-    by_hand, method, places = reader(name=name), reader(name=name), []
-    for epoch in range(2):
-        for batch, rows in enumerate(epoch_order(50, 7, epoch).split(20)):
-            drawn = torch.randint(197, (len(rows),), generator=batch_generator(7, epoch, batch)).tolist()
-            places.append(drawn)
-            inputs, targets = (torch.tensor([tokens[i + j : i + j + 4] for i in drawn]) for j in (0, 1))
-            by_hand.step(inputs, targets)
-        by_hand.end_epoch()
-    fit(method, (x, y), epochs=2, batch_size=20, seed=7, augment="random-windows")
-    assert all(map(torch.equal, weights(method), weights(by_hand)))
-    assert len({tuple(each) for each in places}) == 6, "new windows at every step"
 
 
 @pytest.mark.parametrize("augment", RUNS)
@@ -88,21 +89,6 @@ def test_what_is_evaluated_is_not_changed(augment: str) -> None:
     assert torch.equal(torch.cat(inputs), samples_of()[0])
     assert torch.equal(targets, samples_of()[1])
     assert all(map(torch.equal, samples, samples_of()))
-
-
-@pytest.mark.parametrize("augment", RUNS)
-def test_a_run_that_goes_on_sees_the_same_samples(tmp_path: Path, augment: str) -> None:
-    learn, samples = RUNS[augment]
-    settings: dict[str, Any] = {"epochs": 2, "batch_size": 20, "seed": 3, "augment": augment}
-    whole, method = learn(), learn()
-    fit(whole, samples(), **settings)
-    kept = {"checkpoint": tmp_path / "run", "checkpoint_every": 1}
-
-    with pytest.raises(Stop):
-        fit(method, samples(), **settings, **kept, callbacks=stop_at(5))
-    resumed = learn(seed=1)
-    fit(resumed, samples(), **settings, **kept, resume=True)
-    assert all(map(torch.equal, weights(resumed), weights(whole)))
 
 
 @pytest.mark.parametrize("augment", RUNS)

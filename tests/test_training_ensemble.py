@@ -39,14 +39,17 @@ def rows(history: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name, schedule", [*((name, "cosine") for name in METHODS), ("adam", "step/epoch")])
-def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedule: str) -> None:
+@pytest.mark.parametrize(
+    "name, schedule, seeds",
+    [*((name, "cosine", SEEDS) for name in METHODS), ("adam", "step/epoch", SEEDS), ("am-adam", "constant", [5] * 3)],
+)
+def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedule: str, seeds: list[int]) -> None:
     train, test = samples(), samples(50, 1)
     settings: Any = {"epochs": 3, "batch_size": 20, "eval_batches": [1, 4, 13], "schedule": schedule}
     alone = made(name)
-    expected = [fit(method, train, test, seed=seed, **settings) for method, seed in zip(alone, SEEDS, strict=True)]
+    expected = [fit(method, train, test, seed=seed, **settings) for method, seed in zip(alone, seeds, strict=True)]
     ensemble = Ensemble(made(name))
-    found = fit_ensemble(ensemble, train, test, seeds=SEEDS, **settings)
+    found = fit_ensemble(ensemble, train, test, seeds=seeds, **settings)
     assert len({json.dumps(rows(history)) for history in expected}) == 3, "the runs differ"
     for a, b, i in zip(expected, found, range(3), strict=True):
         own = rows(b)
@@ -60,18 +63,12 @@ def test_every_member_gets_the_history_that_fit_gives_it_alone(name: str, schedu
     assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == METHODS[name], "the first rates again"
 
 
-def test_members_with_one_seed_see_the_same_data_and_report_tells_how_it_goes() -> None:
-    train = samples()
+def test_progress_has_the_losses_of_all_members() -> None:
     told: list[Progress] = []
-    ensemble = Ensemble(made("am-adam"))
-    found = fit_ensemble(ensemble, train, epochs=2, batch_size=20, seeds=[5] * 3, callbacks=[EachBatch(told.append)])
-    for history, method in zip(found, made("am-adam"), strict=True):
-        expected = fit(method, train, epochs=2, batch_size=20, seed=5)
-        assert [row["train_loss"] for row in history.epochs] == pytest.approx(
-            [row["train_loss"] for row in expected.epochs], abs=1e-8
-        )
-    assert [at.batch for at in told] == list(range(1, 13))
-    assert {at.batches for at in told} == {12}
+    found = fit_ensemble(
+        Ensemble(made("am-adam")), samples(), epochs=2, batch_size=20, callbacks=EachBatch(told.append)
+    )
+    assert [(at.batch, at.batches) for at in told] == [(batch, 12) for batch in range(1, 13)]
     last = [history.epochs[-1]["train_loss"] for history in found]
     assert told[-1].train_losses == pytest.approx(last)
     assert told[-1].train_loss == pytest.approx(sum(last) / 3)
@@ -123,21 +120,3 @@ def test_what_an_ensemble_cannot_be_is_refused() -> None:
     for more in ({"seeds": [1, 2]}, {"eval_batches": [1]}, {"epochs": 0}, {"schedule": "cosin"}, {"seed": 1}):
         with pytest.raises((ValueError, TypeError)):
             fit_ensemble(ensemble, samples(), **{"epochs": 1, "batch_size": 20, **more})
-
-
-def test_batch_norm_leaves_out_a_last_batch_of_one_sample() -> None:
-    def build() -> list[Any]:
-        nets = [nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double() for _ in SEEDS]
-        return [methods.create("am-adam", net) for net in nets]
-
-    torch.manual_seed(0)
-    alone = build()
-    torch.manual_seed(0)
-    ensemble = Ensemble(build())
-    train = samples(41)
-    found = fit_ensemble(ensemble, train, samples(20, 1), epochs=2, batch_size=20, seeds=SEEDS)
-    for i, (history, method) in enumerate(zip(found, alone, strict=True)):
-        expected = fit(method, train, samples(20, 1), epochs=2, batch_size=20, seed=SEEDS[i])
-        assert history.epochs[-1]["train_loss"] == pytest.approx(expected.epochs[-1]["train_loss"], abs=1e-8)
-        for p, q in zip(ensemble.member(i).state_dict().values(), method.model.state_dict().values(), strict=True):
-            torch.testing.assert_close(p, q, rtol=0, atol=1e-8)

@@ -1,6 +1,5 @@
 """A finite loss that explodes ends a run, with the advice that fits; one that rises for another reason does not."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,25 +81,35 @@ def test_the_scale_is_that_of_the_largest_target_or_of_typical_inputs() -> None:
     assert scale_of(x, 2 * y) == 64.0
 
 
-@pytest.mark.parametrize("name, rate", [("am-mem-fitted", 300), ("am-mem-fitted-offline", 100)])
-def test_the_memory_on_raw_targets_explodes_and_they_are_to_be_standardised(name: str, rate: int) -> None:
-    words = r"epoch [12], batch \d of 20 exploded to .*; standardise the targets, whose root mean square is 1\d\.\d"
-    with pytest.raises(Diverged, match=rf"{words}, and scale outputs back, or lower the rate of the memory, {rate}$"):
-        fit(regressor(name), friedman(), epochs=20, batch_size=20)
-
-
-@pytest.mark.parametrize("name, lr", [("adam", 10.0), ("am-adam", 10.0)])
-@pytest.mark.parametrize("made, data", [(regressor, standard), (classifier, labels)], ids=["regression", "labels"])
-def test_a_rate_a_thousand_times_too_large_is_to_be_lowered(name: str, lr: float, made: Any, data: Any) -> None:
-    with pytest.raises(Diverged, match=rf"batch \d of 20 exploded to [\d.e+]+; lower the learning rate, {lr:g}$"):
-        fit(made(name, lr=lr), data(), epochs=20, batch_size=20)
-
-
-def test_inputs_that_are_large_are_to_be_standardised() -> None:
+def wide() -> Samples:
     x, y = standard()
-    words = r"exploded .*; standardise the inputs, whose root mean square is 3\d\d, or lower the learning rate, 0.1$"
-    with pytest.raises(Diverged, match=words):
-        fit(regressor("sgd"), (100 * x + 300, y), epochs=20, batch_size=20)
+    return 100 * x + 300, y
+
+
+TARGETS = (
+    r"standardise the targets, whose root mean square is 1\d\.\d, and scale outputs back, or lower the rate of the"
+)
+INPUTS = r"standardise the inputs, whose root mean square is 3\d\d, or lower the learning rate, 0.1"
+ADVICE: dict[str, tuple[Any, str, dict[str, Any], Any, str]] = {
+    "raw targets": (regressor, "am-mem-fitted", {}, friedman, f"{TARGETS} memory, 300"),
+    "raw targets, offline": (regressor, "am-mem-fitted-offline", {}, friedman, f"{TARGETS} memory, 100"),
+    "raw inputs": (regressor, "sgd", {}, wide, INPUTS),
+    **{
+        f"a rate a thousand times too large, {name}, {made.__name__}": (
+            *(made, name, {"lr": 10.0}, data),
+            "lower the learning rate, 10",
+        )
+        for name in ("adam", "am-adam")
+        for made, data in ((regressor, standard), (classifier, labels))
+    },
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_an_explosion_says_what_helps(case: str) -> None:
+    made, name, options, data, words = ADVICE[case]
+    with pytest.raises(Diverged, match=rf"epoch \d+, batch \d+ of 20 exploded to [\d.e+]+; {words}$"):
+        fit(made(name, **options), data(), epochs=20, batch_size=20)
 
 
 def sparse() -> Samples:
@@ -109,20 +118,13 @@ def sparse() -> Samples:
     return x, 200.0 * (torch.arange(len(y)) % 10 == 9).float()[:, None]
 
 
-def heavy() -> Samples:
-    """Targets with outliers: ten times Student's t with one degree of freedom."""
-    x, _ = friedman()
-    uniform = torch.rand(len(x), 1, generator=torch.Generator().manual_seed(1))
-    return x, 10 * torch.tan(torch.pi * (uniform - 0.5))
-
-
 def large() -> Samples:
     """Labels, and inputs so large that the first loss is 0 or hundreds."""
     x, y = labels()
     return 1000 * x + 3000, y
 
 
-@pytest.mark.parametrize("made, data, seed", [(regressor, sparse, 2), (regressor, heavy, 2), (classifier, large, 1)])
+@pytest.mark.parametrize("made, data, seed", [(regressor, sparse, 2), (classifier, large, 1)])
 @pytest.mark.parametrize("name", ["am-adam"])
 def test_single_samples_whose_losses_differ_by_orders_do_not_alarm(name: str, made: Any, data: Any, seed: int) -> None:
     losses: list[float] = []
@@ -130,17 +132,6 @@ def test_single_samples_whose_losses_differ_by_orders_do_not_alarm(name: str, ma
     fit(made(name), data(), epochs=1, batch_size=1, seed=seed, callbacks=callbacks)
     assert len(losses) == 400
     assert max(losses) > 1e3 * max(1.0, losses[0])
-
-
-def test_a_stream_whose_targets_grow_is_not_stopped() -> None:
-    x, y = friedman()
-
-    def stream() -> Iterator[Samples]:
-        for i in range(100):
-            rows = slice(4 * i, 4 * i + 4)
-            yield x[rows], y[rows] / 14 * (1.0 if i < 50 else 1e3)
-
-    assert fit(regressor("adam"), list(stream()), epochs=1).epochs[0]["train_loss"] > 1e5
 
 
 CALM = [1.0, 1.0, 1.0, 5e6, 5e6]

@@ -74,15 +74,6 @@ def test_batches_are_as_many_as_it_takes_for_all_samples() -> None:
     assert device_of(nn.Linear(2, 2, device="meta")) == torch.device("meta")
 
 
-def test_only_batch_norm_loses_a_last_batch_of_one() -> None:
-    plain, normed = nn.Linear(1, 2), nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
-    for model, sizes in [(plain, [4, 4, 1]), (normed, [4, 4])]:
-        recorder = Recorder(model)
-        history = fit(recorder, numbered(9), epochs=1, batch_size=4)
-        assert [len(batch) for batch in recorder.seen] == sizes
-        assert history.epochs[0]["train_loss"] == (1 + 2 + 3) / 3 if len(sizes) == 3 else (1 + 2) / 2
-
-
 def test_a_method_that_keeps_variables_of_samples_is_told_which_they_are() -> None:
     recorder = RowRecorder()
     fit(recorder, numbered(11), epochs=2, batch_size=4)
@@ -193,8 +184,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "checkpoints without a file": {"checkpoint_every": 3},
     "augmentation": {"augment": "crop-flop"},
     "no augmentation": {"augment": 3},
-    "augmentation of a Dataset": {"train": Pairs(*samples()), "augment": lambda x, generator: x},
-    "another shape": {"augment": lambda x, generator: x[..., :3]},
+    "augmentation of batches": {"train": LIST, "batch_size": None, "augment": lambda x, generator: x},
+    "a Dataset": {"train": Pairs(*samples())},
     "precision": {"precision": "float8"},
     "metric": {"metrics": "acuracy"},
     "no metric": {"metrics": ["mse", 3]},

@@ -84,35 +84,6 @@ def test_steps_are_recorded_on_a_gpu_where_nobody_elses_code_runs(make: Any, kno
     assert recorded(method, None) is recorded(method, False) is method, "not on a CPU"
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-mem", "adam"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_a_run_with_recorded_steps_is_the_run(name: str, dropout: float, place: str) -> None:
-    """With the same random numbers; the last batch of an epoch is smaller."""
-    ends = []
-    for wrap in (lambda method: method, by_itself):
-        method = altmin.methods.create(
-            name, net(dropout).to(place), lr=2**-9, **({"fused": True} if name == "adam" else {})
-        )
-        torch.manual_seed(1)
-        history = fit(wrap(method), samples(), samples(), epochs=3, batch_size=16, seed=2, record=False)
-        ends.append(([*method.model.parameters()], [row["train_loss"] for row in history.epochs]))
-        method.step(*samples(16, place))  # the method goes on by itself
-    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-7)
-
-
-def test_shapes_take_turns_and_weights_take_the_ordinary_step(place: str) -> None:
-    x, y = samples(place=place)
-    plain, steps = AltMin(net().to(place), weights=altmin.LocalAdam(2**-9)), None
-    steps = by_itself(AltMin(net().to(place), weights=altmin.LocalAdam(2**-9)), rows=16)
-    turns = [(0, 8, 0), (16, 32, 0), (32, 40, 0), (40, 50, 1), (0, 16, 0), (0, 16, 1)]
-    for i, (first, end, weighted) in enumerate(turns):
-        how = {"sample_weight": torch.arange(1.0, end - first + 1, dtype=F64, device=place)} if weighted else {}
-        losses = [float(each.step(x[first:end], y[first:end], **how).loss) for each in (steps, plain)]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-7)
-        assert bool(steps.programs) == (i > 0), "batches of 16 are recorded"
-    torch.testing.assert_close([*steps.model.parameters()], [*plain.model.parameters()], rtol=1e-7, atol=1e-7)
-
-
 def dropout(progress: Progress) -> None:
     progress.model[2].p = 0.0
 
@@ -178,12 +149,6 @@ def test_a_step_that_cannot_be_recorded_goes_on_as_it_is_and_others_are_recorded
     for _ in range(3):
         later.step(*samples(16, place))
     assert later.programs
-
-
-def test_a_run_that_diverges_says_so(place: str) -> None:
-    method = altmin.methods.create("adam", net().to(place), lr=1e30, fused=True)
-    with pytest.raises(altmin.Diverged):
-        fit(by_itself(method), samples(), epochs=5, batch_size=10, record=False)
 
 
 @pytest.mark.cuda

@@ -46,23 +46,37 @@ def run(method: Any, **more: Any) -> Any:
     return outcome(method, fit(method, **{"train": samples(90), "test": samples(40, 1), **SETTINGS, **more}))
 
 
-@pytest.mark.parametrize("name", method_cases.ANY_NET)
+def of_any(name: str, seed: int = 1) -> Any:
+    """Rivals train fully connected nets only, and some have no rate that a schedule could move."""
+    if name in method_cases.ANY_NET:
+        return learner(name, seed)
+    return methods.create(name, method_cases.net(name, 6, 8, 3, seed=seed))
+
+
+@pytest.mark.parametrize("name", method_cases.NAMES)
 @pytest.mark.parametrize("every", [None, 2])
 def test_every_method_resumed_is_as_if_uninterrupted(name: str, every: int | None, tmp_path: Path) -> None:
-    expected = run(learner(name))
-    kept = {"checkpoint": tmp_path / "run", "checkpoint_every": every}
+    schedule = {} if "lr" in methods.options(name) else {"schedule": "constant"}
+    expected = run(of_any(name), **schedule)
+    kept = {"checkpoint": tmp_path / "run", "checkpoint_every": every, **schedule}
     with pytest.raises(Stop):
-        run(learner(name), **kept, callbacks=stop_at(3))
+        run(of_any(name), **kept, callbacks=stop_at(3))
     with pytest.raises(Stop):
-        run(learner(name, seed=7), **kept, resume=True, callbacks=stop_at(8))
-    assert run(learner(name, seed=8), **kept, resume=True) == expected
+        run(of_any(name, seed=7), **kept, resume=True, callbacks=stop_at(8))
+    assert run(of_any(name, seed=8), **kept, resume=True) == expected
+
+
+def noisy(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x + torch.randn(x.shape, generator=generator)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 9, 14, 15])
-@pytest.mark.parametrize("form", [tuple, lambda pair: Pairs(*pair)], ids=["tensors", "Dataset"])
-def test_stopped_after_any_batch_it_ends_the_same(batch: int, form: Any, tmp_path: Path) -> None:
-    expected = run(learner(), train=form(samples(90)))
-    kept = {"train": form(samples(90)), "checkpoint": tmp_path / "run", "checkpoint_every": 1 + batch % 3}
+@pytest.mark.parametrize(
+    "more", [{}, {"augment": noisy}, {"schedule": "cosine/epoch", "warmup": 1}, {"schedule": "one-cycle"}], ids=str
+)
+def test_stopped_after_any_batch_it_ends_the_same(batch: int, more: dict[str, Any], tmp_path: Path) -> None:
+    expected = run(learner(), **more)
+    kept = {**more, "checkpoint": tmp_path / "run", "checkpoint_every": 1 + batch % 3}
     with pytest.raises(Stop):
         run(learner(), **kept, callbacks=stop_at(batch))
     torch.manual_seed(batch)
@@ -143,9 +157,6 @@ OTHERS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "test": (lambda: {"test": samples(41, 1)}, "test data"),
     "augmentation": (lambda: {"augment": lambda x, generator: x}, "augmentation"),
     "callbacks": (lambda: {"callbacks": altmin.training.EMA(0.9)}, "callbacks"),
-    "loss": (lambda: {"method": learner(loss=nn.MSELoss())}, "loss"),
-    "double": (lambda: {"method": learner(dtype=torch.float64)}, "model"),
-    "width": (lambda: {"method": learner(width=9)}, "its"),
     "optimizer": (lambda: {"method": learner("sgd")}, "optimizer"),
     "rate": (lambda: {"method": learner(lr=0.5)}, "optimizer"),
 }
@@ -214,44 +225,49 @@ def net(width: int = 8, dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3)).to(dtype)
 
 
-def differing(a: Any, b: Any) -> set[str]:
-    first, second = method_settings(a), method_settings(b)
-    return {name for name in first | second if first.get(name) != second.get(name)}
+def frozen() -> nn.Sequential:
+    model = net()
+    model[0].bias.requires_grad_(False)
+    return model
+
+
+def of_tanh() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
 @pytest.mark.parametrize(
-    "options, name",
+    "name, model, options, differ",
     [
-        ({"share": 0.2}, "codes"),
-        ({"order": "weights-first"}, "codes"),
-        ({"codes": "straight-through"}, "codes"),
-        ({"penalty": 3.0}, "penalty"),
-        ({"penalty": altmin.Penalty(growth=2.0)}, "penalty"),
-        ({"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, "loss"),
-        ({"loss": nn.functional.cross_entropy}, "loss"),
-        ({"l1": 1e-4}, "weights"),
+        ("am-adam", net, {}, set()),
+        *(
+            ("am-adam", net, {option: value}, {"codes"})
+            for option, value in (("share", 0.2), ("order", "weights-first"))
+        ),
+        ("am-adam", net, {"codes": "straight-through"}, {"codes"}),
+        ("am-adam", net, {"penalty": 3.0}, {"penalty"}),
+        ("am-adam", net, {"penalty": altmin.Penalty(growth=2.0)}, {"penalty"}),
+        ("am-adam", net, {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, {"loss"}),
+        ("am-adam", net, {"loss": nn.functional.cross_entropy}, {"loss"}),
+        ("am-adam", net, {"l1": 1e-4}, {"weights"}),
+        ("am-adam-offline", net, {"lr": 1e-3}, {"method"}),
+        ("am-adam", lambda: net(9), {}, {"model", "layers"}),
+        ("am-adam", lambda: net(dtype=torch.float64), {}, {"model"}),
+        ("am-adam", of_tanh, {}, {"layers"}),
+        ("am-adam", frozen, {}, {"model"}),
     ],
 )
-def test_every_option_of_a_method_counts(options: dict[str, Any], name: str) -> None:
-    a, b = methods.create("am-adam", net()), methods.create("am-adam", net(), **options)
-    assert differing(a, b) == {name}
-    assert not differing(a, methods.create("am-adam", net()))
+def test_every_option_of_a_method_and_its_model_count(name: str, model: Any, options: Any, differ: set[str]) -> None:
+    a, b = (
+        method_settings(each) for each in (methods.create("am-adam", net()), methods.create(name, model(), **options))
+    )
+    assert {name for name in a | b if a.get(name) != b.get(name)} == differ
 
 
-def test_kind_and_model_and_precision_count() -> None:
-    a = methods.create("am-adam", net())
-    assert differing(a, methods.create("am-adam-offline", net(), lr=1e-3)) == {"method"}
-    assert differing(a, methods.create("am-adam", net(9))) == {"model", "layers"}
-    assert differing(a, methods.create("am-adam", net(dtype=torch.float64))) == {"model"}
-    assert differing(methods.create("adam", net()), methods.create("adam", net(), loss=nn.MSELoss())) == {"loss"}
-    other, frozen = net(), net()
-    other[1] = nn.Tanh()
-    frozen[0].bias.requires_grad_(False)
-    assert differing(a, methods.create("am-adam", other)) == {"layers"}
-    assert differing(a, methods.create("am-adam", frozen)) == {"model"}
+def test_precision_counts() -> None:
+    method = methods.create("am-adam", net())
+    plain = method_settings(method)
     with using("bf16") as context:
-        rounded = method_settings(a, context)
-    plain = method_settings(a)
+        rounded = method_settings(method, context)
     assert {name for name, value in rounded.items() if value != plain[name]} == {"precision of products"}
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from loop_cases import Recorder, Stop, learner, numbered, samples, stop_at, weights
+from loop_cases import Recorder, Stop, numbered, stop_at
 from torch import nn
 from torch.optim import lr_scheduler as torchs
 
 from altmin.common.errors import Diverged
-from altmin.training import SCHEDULES, epoch_order, fit
+from altmin.training import SCHEDULES, fit
 from altmin.training.config import RunConfig
 from altmin.training.schedule import Schedule
 
@@ -49,38 +49,6 @@ def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> N
         optimizer.step()
         if step < 9_999:
             theirs.step()
-    assert SCHEDULES["one-cycle"](0.15) == pytest.approx((1 + 1 / 25) / 2)
-    assert SCHEDULES["one-cycle"](0.3) == 1
-    assert SCHEDULES["one-cycle"](1) == pytest.approx(1 / 25e4)
-
-
-@pytest.mark.parametrize("method", ["am-adam", "am-sgd", "adam", "sgd"])
-def test_a_warm_up_and_a_cosine_are_those_of_a_loop_with_torchs_scheduler(method: str) -> None:
-    (x, y), ours, by_hand = samples(60), learner(method), learner(method)
-    fit(ours, (x, y), epochs=2, batch_size=10, schedule="cosine", warmup=4)
-    rates = [(s + 1) / 5 for s in range(4)] + [(1 + math.cos(math.pi * s / 8)) / 2 for s in range(8)]
-    scheduler = torchs.LambdaLR(by_hand.optimizer, lambda s: rates[min(s, 11)])
-    for epoch in range(2):
-        for rows in epoch_order(60, 0, epoch).split(10):
-            by_hand.step(x[rows], y[rows])
-            scheduler.step()
-        by_hand.end_epoch()
-    torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("schedule, warmup", [("cosine", 9), ("one-cycle", 0), ("cosine/epoch", 1), ("constant", 9)])
-def test_a_run_that_goes_on_has_the_rates_of_one_that_never_stopped(tmp_path: Path, schedule: str, warmup: int) -> None:
-    settings: dict[str, Any] = {"epochs": 4, "batch_size": 2, "schedule": schedule, "warmup": warmup}
-    whole, first, second = Recorder(), Recorder(), Recorder()
-    fit(whole, numbered(8), **settings)
-    kept: dict[str, Any] = {**settings, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
-    with pytest.raises(Stop):
-        fit(first, numbered(8), **kept, callbacks=stop_at(7))
-    fit(second, numbered(8), **kept, resume=True)
-    done = len(whole.rates) - len(second.rates)
-    assert done > 0
-    assert [*first.rates[:done], *second.rates] == whole.rates
-    assert second.optimizer.param_groups[0]["lr"] == 0.5
 
 
 def test_every_group_keeps_its_own_rate() -> None:
@@ -90,8 +58,8 @@ def test_every_group_keeps_its_own_rate() -> None:
     tensor = optimizer.param_groups[1]["lr"]
     schedule = Schedule(RunConfig(schedule="linear/epoch", epochs=4), optimizer, per_epoch=10)
     for move, expected in (
-        (lambda: schedule.after_batch(20), [1, 2]),
-        (lambda: schedule.after_epoch(1, {}), [0.75, 1.5]),
+        (lambda: schedule.move(20, 0), [1, 2]),
+        (lambda: schedule.move(29, 1), [0.75, 1.5]),
         (schedule.end, [1, 2]),
     ):
         move()
@@ -100,7 +68,7 @@ def test_every_group_keeps_its_own_rate() -> None:
 
 
 def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
-    Schedule(RunConfig(epochs=2), None, 5).after_batch(3)
+    Schedule(RunConfig(epochs=2), None, 5).move(3, 0)
     for run in (RunConfig(schedule="cosine"), RunConfig(warmup=2, epochs=3)):
         with pytest.raises(ValueError, match="no learning rate"):
             Schedule(run, None, 5)

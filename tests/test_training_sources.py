@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loop_cases import Pairs, Recorder, learner, numbered, outcome, samples, weights
-from torch.utils.data import DataLoader, TensorDataset
+from loop_cases import Recorder, learner, numbered, outcome, samples, weights
 
 from altmin import Ensemble
 from altmin.training import fit, fit_ensemble
@@ -21,15 +20,14 @@ def arrays(n: int = 50, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x.numpy().astype(np.float64), y.numpy().astype(np.int32)
 
 
-@pytest.mark.parametrize("kind", ["arrays", "Dataset", "TensorDataset", "pandas"])
+@pytest.mark.parametrize("kind", ["arrays", "pandas"])
 def test_samples_in_another_form_give_the_run_of_tensors(kind: str) -> None:
     def wrap(n: int, seed: int) -> Any:
-        if kind == "pandas":
-            pandas = pytest.importorskip("pandas")
-            x, y = arrays(n, seed)
-            return pandas.DataFrame(x), pandas.Series(y)
-        forms = {"arrays": arrays, "Dataset": lambda *a: Pairs(*samples(*a))}
-        return forms.get(kind, lambda *a: TensorDataset(*samples(*a)))(n, seed)
+        if kind == "arrays":
+            return arrays(n, seed)
+        pandas = pytest.importorskip("pandas")
+        x, y = arrays(n, seed)
+        return pandas.DataFrame(x), pandas.Series(y)
 
     plain, method = learner(), learner()
     expected = outcome(plain, fit(plain, samples(), samples(30, 1), batch_size=20, **SETTINGS))
@@ -72,27 +70,11 @@ def test_an_iterator_is_gone_through_once() -> None:
         fit(recorder, (numbered(i) for i in range(1, 4)), epochs=2)
 
 
-def test_a_dataloader_gives_what_a_loop_over_it_gives() -> None:
-    def loader() -> DataLoader[Any]:
-        return DataLoader(Pairs(*samples()), batch_size=20, shuffle=True)
-
-    ours, by_hand = learner(), learner()
-    torch.manual_seed(5)
-    fit(ours, loader(), loader(), epochs=1)
-    torch.manual_seed(5)
-    for x, y in loader():
-        by_hand.step(x, y)
-    by_hand.end_epoch()
-    assert all(map(torch.equal, weights(ours), weights(by_hand)))
-
-
-def test_members_of_an_ensemble_share_batches_and_have_orders_of_their_own_in_a_dataset() -> None:
-    train: Any
-    for train, more in ((batches(), {}), (Pairs(*samples()), {"batch_size": 20})):
-        ensemble = Ensemble([learner(seed=s) for s in (0, 1)])
-        together = fit_ensemble(ensemble, train, samples(30, 1), epochs=2, seeds=[4, 7], **more)
-        for s, history in enumerate(together):
-            alone = fit(learner(seed=s), train, samples(30, 1), epochs=2, seed=[4, 7][s], **more)
-            for a, b in zip(history.epochs, alone.epochs, strict=True):
-                assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-4)
-                assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=1e-6)
+def test_members_of_an_ensemble_share_batches() -> None:
+    ensemble = Ensemble([learner(seed=s) for s in (0, 1)])
+    together = fit_ensemble(ensemble, batches(), samples(30, 1), epochs=2, seeds=[4, 7])
+    for s, history in enumerate(together):
+        alone = fit(learner(seed=s), batches(), samples(30, 1), epochs=2, seed=[4, 7][s])
+        for a, b in zip(history.epochs, alone.epochs, strict=True):
+            assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-4)
+            assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=1e-6)

@@ -41,11 +41,7 @@ def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False
     wanted = f"{name} of {of} must be a {'whole' if whole else 'finite'} number{limit}, given {shown(value)}"
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(wanted)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or number < low or (above and number == low) or (whole and number % 1):
+    if not math.isfinite(value) or value < low or (above and value == low) or (whole and value % 1):
         raise ValueError(wanted)
 
 

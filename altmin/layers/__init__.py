@@ -10,7 +10,7 @@ from altmin.layers.discrete import (
     no_derivative,
     straight_through,
 )
-from altmin.layers.few_bits import FewBits, QuantisedConv2d, QuantisedLinear
+from altmin.layers.few_bits import QuantisedConv2d, QuantisedLinear
 from altmin.layers.in_time import (
     GatedScan,
     Last,
@@ -20,14 +20,12 @@ from altmin.layers.in_time import (
     Readout,
     Recurrent,
     RecurrentLayer,
-    sequences,
 )
 from altmin.layers.other import Residual, Scale, View
 from altmin.layers.recurrence import opaque_recurrence, recurrence
 
 __all__ = [
     "Committed",
-    "FewBits",
     "GatedScan",
     "Last",
     "LastReal",
@@ -49,6 +47,5 @@ __all__ = [
     "no_derivative",
     "opaque_recurrence",
     "recurrence",
-    "sequences",
     "straight_through",
 ]

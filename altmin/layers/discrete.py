@@ -2,29 +2,35 @@
 `Committed`, which becomes one of them entry by entry."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
+def replaced(model: nn.Module, kind: type[nn.Module], other: Callable[[Any], nn.Module]) -> nn.Module:
+    """Return a copy of a model, with the same parameters and buffers, in which every module of a kind is another."""
+    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+    if isinstance(twin, kind):
+        return other(twin)
+    for owner in [m for m in twin.modules() if not isinstance(m, StraightThrough)]:
+        for name, child in owner.named_children():
+            if isinstance(child, kind):
+                setattr(owner, name, other(child))
+    return twin
+
+
 def straight_through(model: nn.Module) -> nn.Module:
-    """A copy of a model, with the same parameters and buffers, in which every `Sign` and `Staircase` is wrapped in
-    `StraightThrough`.
+    """Return a copy of a model, with the same parameters and buffers, in which every `Sign` and `Staircase` is wrapped
+    in `StraightThrough`.
 
     >>> x = torch.tensor([-3.0, -0.5, 0.5], requires_grad=True)
     >>> straight_through(nn.Sequential(Sign()))(x).sum().backward()
     >>> x.grad
     tensor([0., 1., 1.])
     """
-    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
-    if isinstance(twin, Stepwise):
-        return StraightThrough(twin)
-    for owner in [m for m in twin.modules() if not isinstance(m, StraightThrough)]:
-        for name, child in owner.named_children():
-            if isinstance(child, Stepwise):
-                setattr(owner, name, StraightThrough(child))
-    return twin
+    return replaced(model, Stepwise, StraightThrough)
 
 
 class Stepwise(nn.Module):
@@ -173,16 +179,9 @@ class Committed(nn.Module):
 
 
 def committed(model: nn.Module) -> nn.Module:
-    """A copy of a model, with the same parameters and buffers, in which every `Committed` is its discrete activation.
+    """Return a copy of a model, with the same parameters and buffers, in which every `Committed` is discrete.
 
     >>> committed(nn.Sequential(nn.Linear(2, 3), Committed(Staircase(4))))[1]
     Staircase(levels=4)
     """
-    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
-    if isinstance(twin, Committed):
-        return twin.discrete
-    for owner in list(twin.modules()):
-        for name, child in owner.named_children():
-            if isinstance(child, Committed):
-                setattr(owner, name, child.discrete)
-    return twin
+    return replaced(model, Committed, lambda layer: layer.discrete)

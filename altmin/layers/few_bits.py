@@ -1,5 +1,7 @@
 """Layers whose weights have few bits."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ STEPS = (1.0, 0.6239, 0.3672, 0.2101)
 1960, "Quantizing for minimum distortion"); with 2 levels it is the least for any weights."""
 
 
-class FewBits:
+class FewBits(nn.Module):
     """What `QuantisedLinear` and `QuantisedConv2d` have in common: the weights that they use are a q, with q one of the
     2^bits odd integers around 0 and a > 0 a number for each output, a fixed multiple of the mean of its |w|.
 
@@ -18,31 +20,44 @@ class FewBits:
     """
 
     weight: Tensor
-    bits: int
+    bias: Any
 
-    def scale(self, w: Tensor) -> Tensor:
-        """a of each output."""
-        return w.detach().abs().flatten(1).mean(1).mul(STEPS[self.bits - 1]).clamp_min(torch.finfo(w.dtype).tiny)
-
-    def integers(self, w: Tensor) -> Tensor:
-        """q, the odd integers nearest to w / a, as floating numbers."""
-        most = 2**self.bits - 1
-        q = 2 * (w.detach() / _per_output(self.scale(w), w) / 2).floor() + 1
-        return q.clamp(-most, most)
-
-    def values(self, w: Tensor) -> Tensor:
-        """a q."""
-        return self.integers(w) * _per_output(self.scale(w), w)
-
-    def _estimated(self) -> Tensor:
-        """q, with the derivative of w / a. A product of q with integers is exact, unlike one with a q."""
-        relative = self.weight / _per_output(self.scale(self.weight), self.weight)
-        return self.integers(self.weight) + (relative - relative.detach())
-
-    def _demand_bits(self, bits: int) -> None:
+    def __init__(self, *sizes: int, bits: int = 1, **options: Any):
+        super().__init__(*sizes, **options)
         if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= len(STEPS):
             raise ValueError(f"weights of {type(self).__name__} have 1 to {len(STEPS)} bits, given {bits!r}")
+        if getattr(self, "padding_mode", "zeros") != "zeros":
+            raise ValueError(f"{type(self).__name__} pads with zeros alone, given padding_mode={self.padding_mode!r}")
         self.bits = bits
+
+    def scale(self, w: Tensor) -> Tensor:
+        """Return a, in the form of the weights w."""
+        mean = w.detach().abs().flatten(1).mean(1).view(-1, *[1] * (w.ndim - 1))
+        return mean.mul(STEPS[self.bits - 1]).clamp_min(torch.finfo(w.dtype).tiny)
+
+    def integers(self, w: Tensor) -> Tensor:
+        """Return q, the odd integers nearest to w / a, as floating numbers."""
+        most = 2**self.bits - 1
+        return (2 * (w.detach() / self.scale(w) / 2).floor() + 1).clamp(-most, most)
+
+    def values(self, w: Tensor) -> Tensor:
+        """Return a q."""
+        return self.integers(w) * self.scale(w)
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return the product with these weights, without a bias."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a (q x) + b, with the derivative of w for a q. A product of q with integers is exact, unlike one with
+        a q."""
+        a = self.scale(self.weight)
+        relative = self.weight / a
+        y = self.product(x, self.integers(self.weight) + (relative - relative.detach())) * a[:, 0]
+        return y if self.bias is None else y + self.bias.view(-1, *[1] * (a.ndim - 2))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, bits={self.bits}"
 
 
 class QuantisedLinear(FewBits, nn.Linear):
@@ -55,16 +70,8 @@ class QuantisedLinear(FewBits, nn.Linear):
     [[0.0], [4.0]]
     """
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, bits: int = 1):
-        super().__init__(inputs, outputs, bias)
-        self._demand_bits(bits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.linear(x, self._estimated()) * self.scale(self.weight)
-        return y if self.bias is None else y + self.bias
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, bits={self.bits}"
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(x, weight)
 
 
 class QuantisedConv2d(FewBits, nn.Conv2d):
@@ -74,27 +81,5 @@ class QuantisedConv2d(FewBits, nn.Conv2d):
     torch.Size([2, 8, 5, 5])
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
-        bias: bool = True,
-        bits: int = 1,
-    ):
-        super().__init__(inputs, outputs, kernel, stride, padding, bias=bias)
-        self._demand_bits(bits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self._conv_forward(x, self._estimated(), None) * self.scale(self.weight).view(-1, 1, 1)
-        return y if self.bias is None else y + self.bias.view(-1, 1, 1)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, bits={self.bits}"
-
-
-def _per_output(a: Tensor, w: Tensor) -> Tensor:
-    """One number for each output in the form of the weights w."""
-    return a.view(-1, *[1] * (w.ndim - 1))
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        return self._conv_forward(x, weight, None)

@@ -34,11 +34,7 @@ class Recurrent(nn.RNN):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         steps, real = self.parts(x)
-        if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the fused kernel
-            weights = [getattr(self, name) for name in self._all_weights[0]]
-            h = Recurrences.apply(self.mode, steps.transpose(0, 1), *weights).transpose(0, 1)
-        else:
-            h = super().forward(steps)[0]
+        h = _one_layer(self.mode, steps, [getattr(self, name) for name in self._all_weights[0]])
         return h if real is None else h * real
 
 
@@ -198,12 +194,12 @@ def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool = 
     """h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if there are
     any."""
     x = (x.flip(1) if reverse else x).transpose(0, 1)
-    biases = weights[2:] or [x.new_zeros(len(weights[1]))] * 2
+    given = [*weights[:2], *(weights[2:] or [x.new_zeros(len(weights[1]))] * 2)]
     if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the kernel
-        h: Tensor = Recurrences.apply(mode, x, *weights[:2], *biases).transpose(0, 1)
+        h: Tensor = Recurrences.apply(mode, x, *given)
     else:
-        h = recurrence(mode, x, *weights[:2], *biases, train=torch.is_grad_enabled()).transpose(0, 1)
-    return h.flip(1) if reverse else h
+        h = recurrence(mode, x, *given, train=torch.is_grad_enabled())
+    return h.transpose(0, 1).flip(1) if reverse else h.transpose(0, 1)
 
 
 def _by_layers(rnn: nn.RNNBase, x: Tensor) -> Tensor:

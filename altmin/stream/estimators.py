@@ -12,30 +12,22 @@ from torch import Tensor, nn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
-from altmin.stream import settings
 from altmin.stream.features import LARGEST, Array, Category, Features, RunningStatistics, as_numbers
 from altmin.stream.gauss_newton import GaussNewtonNets
-from altmin.stream.settings import GAUSS_NEWTON, MethodNet
 
 
 class OnlineNetwork:
-    """A network with an input for each feature seen, trained a sample or a mini-batch at a time.
+    """Networks with an input for each feature seen, which learn a sample at a time by its own curvature.
 
     Parameters
     ----------
     hidden
-        The width of each hidden layer, of rectified units; () for a linear model. None for (64, 32) with a memory
-        ("gauss-newton", "am-mem-fitted") and (32, 32) without.
-    method
-        How it learns: "gauss-newton", by each sample's own curvature and without a learning rate; "am-adam",
-        "am-mem-fitted" (with a memory of co-activations), "am-sgd"; "adam" and "sgd" by backprop.
-    lr
-        The learning rate; None for that of `settings.DEFAULTS`. Of "am-mem-fitted" it is that of the output layer.
-    options
-        Other options of the method, as `altmin.methods.create` takes them, by name.
+        The width of each hidden layer, of rectified units; () for a linear model.
     members
-        With "gauss-newton": how many nets of other initial weights and factors of forgetting are averaged, weighted by
-        their recent losses.
+        The number of nets with other initial weights and factors of forgetting, which are averaged, weighted by their
+        recent losses.
+    options
+        Options of the step, by name: `start`, `forget`, `floor` and `walk` of `altmin.methods.gauss_newton`.
     standardise
         Whether features are standardised by their running means and variances; texts are not.
     forget
@@ -43,46 +35,42 @@ class OnlineNetwork:
     seed
         Of the initial weights; None for different ones each time.
     max_features
-        The largest number of features; a sample with more is refused. None for 20,000, and 1,000 with "am-mem-fitted",
-        whose memory takes space of their square.
+        The largest number of features; a sample with more is refused.
     """
 
     _classifies: bool
 
     def __init__(
         self,
-        hidden: tuple[int, ...] | None = None,
-        method: str = GAUSS_NEWTON,
-        lr: float | None = None,
-        options: Mapping[str, Any] | None = None,
+        hidden: tuple[int, ...] = (64, 32),
         members: int = 3,
+        options: Mapping[str, Any] | None = None,
         standardise: bool = True,
         forget: float = 1.0,
         seed: int | None = None,
-        max_features: int | None = None,
+        max_features: int = 20_000,
     ):
-        self.hidden, self.method, self.lr, self.options = hidden, method, lr, options
-        self.members, self.standardise, self.forget = members, standardise, forget
+        self.hidden, self.members, self.options = hidden, members, options
+        self.standardise, self.forget = standardise, forget
         self.seed, self.max_features = seed, max_features
         self._begin()
 
     def _begin(self) -> None:
         """Check the options, and make what is kept from sample to sample."""
-        if self.hidden is not None and not isinstance(self.hidden, tuple):
+        if not isinstance(self.hidden, tuple):
             raise TypeError(f"hidden is a tuple with the width of each hidden layer, given {self.hidden!r:.60}")
-        self._most = self.max_features or (1_000 if self.method == "am-mem-fitted" else 20_000)
-        counts = {"members": self.members, "max_features": self._most} | {"hidden": min(self.hidden or (1,))}
+        counts = {"members": self.members, "max_features": self.max_features, "hidden": min(self.hidden or (1,))}
         for option, value in counts.items():
             demand(type(self).__name__, option, value, low=1, whole=True)
         self._features = Features()
         self._statistics = RunningStatistics(0, self.forget)
         self._random = np.random.default_rng(self.seed)
-        self._net: GaussNewtonNets | MethodNet | None = None
-        self._made(1, 2, 0)  # refuses options that the method does not take
+        self._net: GaussNewtonNets | None = None
+        self._made(1, 2, 0)  # refuses options that the step does not take
 
-    def _made(self, inputs: int, outputs: int, seed: int) -> GaussNewtonNets | MethodNet:
-        widths = (inputs, settings.widths(self.method, self.hidden), outputs)
-        return settings.build(self.method, widths, self._classifies, self.lr, self.options, seed, self.members)
+    def _made(self, inputs: int, outputs: int, seed: int) -> GaussNewtonNets:
+        outputs = outputs if self._classifies else 0
+        return GaussNewtonNets(inputs, self.hidden, outputs, seed, self.members, **(self.options or {}))
 
     def _build(self, outputs: int) -> None:
         """Make the network for the features seen so far."""
@@ -90,8 +78,7 @@ class OnlineNetwork:
 
     @property
     def network(self) -> nn.Module | None:
-        """The network, an ordinary module with an input for each of `feature_names`; None before it has learnt. Of
-        "gauss-newton" it is a copy."""
+        """A copy of the network as a module, with an input for each of `feature_names`; None before it has learnt."""
         return None if self._net is None else self._net.module
 
     @property
@@ -104,10 +91,10 @@ class OnlineNetwork:
         if not new:
             return
         known = len(self._features.names) + len(new)
-        if known > self._most:
+        if known > self.max_features:
             raise ValueError(
-                f"{known:,} features are more than max_features={self._most:,}; give {type(self).__name__} a larger "
-                "one, or fewer features (nothing was learnt)"
+                f"{known:,} features are more than max_features={self.max_features:,}; give {type(self).__name__} a "
+                "larger one, or fewer features (nothing was learnt)"
             )
         self._features.add(new)
         self._statistics.grow(len(new), [isinstance(name, Category) for name in new])
@@ -132,12 +119,12 @@ class OnlineNetwork:
         if not math.isfinite(found.sum()):
             raise ValueError(
                 "the network's output is not finite: the sample's values or the network's weights are too large; give "
-                "smaller values, or a new estimator a smaller lr"
+                "smaller values, or begin with a new estimator"
             )
         return found
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Learn from one sample; with "gauss-newton" one of weight w counts as w samples. ValueError or TypeError for
+        """Learn from one sample; one of weight w counts as w samples. ValueError or TypeError for
         one that cannot be learnt from, and nothing has changed; `Diverged` if a number of the step is not finite, and
         no weight of the network has."""
         new, row = self._read(x, y, w)
@@ -166,15 +153,13 @@ class OnlineNetwork:
         new = self._features.new(x)
         row = self._features.row(x, new)
         self._check(y)
-        if w != 1.0 and (self.method != GAUSS_NEWTON or not 0 < w < math.inf):
-            raise ValueError(
-                f"a weight is a finite number above 0, for 'gauss-newton', given {w!r} (nothing was learnt)"
-            )
+        if not 0 < w < math.inf:
+            raise ValueError(f"a weight is a finite number above 0, given {w!r} (nothing was learnt)")
         return new, row
 
     def relearn(self) -> None:
         """Learn with long steps again, from the present weights, after data have changed: for a drift detector."""
-        if isinstance(self._net, GaussNewtonNets):
+        if self._net is not None:
             self._net.relearn()
 
     def _check(self, y: Any) -> None:
@@ -190,7 +175,7 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
     """A network that learns to classify one sample at a time, with river's interface.
 
     Samples are dicts of numbers, labels anything hashable. Classes and features may appear at any time: the network
-    gets an output or an input for each, and keeps its weights, its optimizer's state and its memories. A new feature
+    gets an output or an input for each, and keeps its weights and memories. A new feature
     changes no prediction for samples without it, a new class none of the ratios between probabilities of the others.
     Parameters are those of `OnlineNetwork`.
 

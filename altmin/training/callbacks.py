@@ -45,9 +45,10 @@ class Callbacks:
         for each in every:
             if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
                 raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {shown(each)}")
-        self.all = [each for each in every if first or not getattr(each, "first_rank_only", False)]
-        self.all.sort(key=lambda each: not hasattr(each, "evaluated_model"))
-        self.with_state = [each for each in self.all if hasattr(each, "state_dict")]
+        own = [each for each in every if first or not getattr(each, "first_rank_only", False)]
+        own.sort(key=lambda each: not hasattr(each, "evaluated_model"))
+        self.with_state = [each for each in own if hasattr(each, "state_dict")]
+        self.all = [each if _has_hooks(each) else EachEpoch(each) for each in own]
         self.after_step, self.on_batch_end = self._hooks("after_step"), self._hooks("on_batch_end")
 
     def _hooks(self, name: str) -> list[Callable[..., Any]]:
@@ -58,34 +59,27 @@ class Callbacks:
         """True if a callback has stopped the run for good, so that it does not go on from a checkpoint."""
         return any(getattr(each, "stopped", False) for each in self.all)
 
-    def call(self, name: str, *progress: Any) -> None:
-        """Call every callback's method of this name."""
-        for hook in self._hooks(name):
-            hook(*progress)
+    def call(self, name: str, *progress: Any) -> bool:
+        """Call every callback's method of this name, and return whether one returns True. Other values, such as
+        numbers, are ignored."""
+        answers = [hook(*progress) for hook in self._hooks(name)]
+        return any(isinstance(each, bool | np.bool_) and bool(each) for each in answers)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
         for hook in self._hooks("evaluated_model"):
             model = hook(model)
         return model
 
-    def batch_end(self, progress: Callable[[], Any]) -> bool:
-        """Return whether a callback stops the run after a batch."""
-        return bool(self.on_batch_end) and _any_true(self.on_batch_end, progress())
-
-    def epoch_end(self, progress: Any) -> bool:
-        """Return whether a callback stops the run after an epoch; functions are called here."""
-        functions = [each for each in self.all if not _has_hooks(each)]
-        return _any_true([*self._hooks("on_epoch_end"), *functions], progress)
-
 
 def _has_hooks(callback: Any) -> bool:
     return any(hasattr(callback, name) for name in HOOKS)
 
 
-def _any_true(hooks: Sequence[Callable[[Any], Any]], progress: Any) -> bool:
-    """Call all, and return whether one returns True. Other values, such as numbers, are ignored."""
-    answers = [hook(progress) for hook in hooks]
-    return any(isinstance(each, bool | np.bool_) and bool(each) for each in answers)
+class EachEpoch:
+    """A function of the progress that is called after every epoch."""
+
+    def __init__(self, function: Callable[[Any], Any]):
+        self.on_epoch_end = function
 
 
 class EachBatch:

@@ -64,9 +64,4 @@ class Commitment:
         commit(progress.model, 0.0, self.begin, self.end)
 
     def on_batch_end(self, progress: Any) -> None:
-        commit(progress.model, self.done(progress), self.begin, self.end)
-
-    @staticmethod
-    def done(progress: Any) -> float:
-        """The fraction of the run that is over."""
-        return float(progress.batch / progress.batches)
+        commit(progress.model, progress.batch / progress.batches, self.begin, self.end)

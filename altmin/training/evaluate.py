@@ -25,11 +25,13 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class Metric:
     """sums: whether `function(output, y)` of a part of the samples is a sum over what counts and how much that is, so
-    that the metric is the ratio of all; else it is a number, of all samples at once."""
+    that the metric is the ratio of all; else it is a number, of all samples at once. higher: whether larger values are
+    better, None if unknown."""
 
     name: str
     function: Callable[[Tensor, Tensor], Any]
     sums: bool = False
+    higher: bool | None = None
 
 
 def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
@@ -42,14 +44,9 @@ def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
     return (output.topk(k, axis).indices == y.unsqueeze(axis)).sum(), (y >= 0).sum()
 
 
-def squares(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of (output - y)^2 over all entries, and their number."""
-    return _errors(output, y).square().sum(), torch.tensor(y.numel())
-
-
-def absolutes(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of |output - y| over all entries, and their number."""
-    return _errors(output, y).abs().sum(), torch.tensor(y.numel())
+def sums_of(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return the function that gives the sum of f(output - y) over all entries, and their number."""
+    return lambda output, y: (f(_errors(output, y)).sum(), torch.tensor(y.numel()))
 
 
 def rmse(output: Tensor, y: Tensor) -> Tensor:
@@ -86,25 +83,22 @@ def _errors(output: Tensor, y: Tensor) -> Tensor:
     return output.double() - y.double()
 
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", right, sums=True),
-        Metric("top5", lambda output, y: right(output, y, 5), sums=True),
-        Metric("mse", squares, sums=True),
-        Metric("mae", absolutes, sums=True),
-        Metric("rmse", rmse),
-        Metric("r2", r2),
-    )
-}
+NAMED = (
+    Metric("accuracy", right, sums=True, higher=True),
+    Metric("top5", lambda output, y: right(output, y, 5), sums=True, higher=True),
+    Metric("mse", sums_of(torch.square), sums=True, higher=False),
+    Metric("mae", sums_of(torch.abs), sums=True, higher=False),
+    Metric("rmse", rmse, higher=False),
+    Metric("r2", r2, higher=True),
+)
+METRICS = {metric.name: metric for metric in NAMED}
 """Metrics of outputs and targets; "loss", the method's own, is another."""
-HIGHER = {"accuracy": True, "top5": True, "r2": True, "loss": False, "mse": False, "mae": False, "rmse": False}
-"""True for metrics of which larger values are better."""
 
 
 def higher_is_better(column: str) -> bool | None:
     """Return whether larger values are better in a column, such as "test_accuracy"; None if unknown."""
-    return HIGHER.get(column.rpartition("_")[2])
+    name = column.rpartition("_")[2]
+    return METRICS[name].higher if name in METRICS else False if name == "loss" else None
 
 
 def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:

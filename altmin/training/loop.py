@@ -21,7 +21,7 @@ from altmin.training.config import RunConfig
 from altmin.training.explosion import LossWatch, exploded, scale_of
 from altmin.training.samples import Samples, batch_generator, device_of
 from altmin.training.schedule import rates_of
-from altmin.training.sources import Epochs, Source, Stored, source
+from altmin.training.sources import Epochs, Source, source
 
 
 @dataclass
@@ -143,11 +143,11 @@ class Loop:
         self.measures = {name: evaluate.choose(run.metrics, part.first()[1], loss) for name, part in self.tests.items()}
         self.columns = [f"{part}_{metric.name}" for part, metrics in self.measures.items() for metric in metrics]
         self.eval_batches = self._eval_batches()
-        self.change = self._change()
+        self.change = augment.change(run.augment, self.data.source)
         self.data.give_rows = any(getattr(method, "takes_rows", False) for method in methods)
         if self.data.give_rows and (self.change is not None or not self.data.resumes):
             name = type(methods[0]).__name__
-            raise ValueError(f"{name} keeps variables of each sample; give tensors or a Dataset, and no augment")
+            raise ValueError(f"{name} keeps variables of each sample; give tensors or arrays, and no augment")
         if self.change is None and not self.data.give_rows and hasattr(methods[0], "step_share"):
             self.data.spread = self.ranks.rank, self.ranks.size
         self.at = Position([0.0] * len(self.seeds))
@@ -169,13 +169,6 @@ class Loop:
             if not self.tests or number > last:
                 raise ValueError(f"to evaluate after batch {number} takes test samples, and a run of {last:g} batches")
         return sorted(set(run.eval_batches))
-
-    def _change(self) -> augment.Change | None:
-        if self.run.augment is None:
-            return None
-        if not isinstance(self.data.source, Stored):
-            raise ValueError("augment of fit is for tensors; a Dataset or a DataLoader has transforms of its own")
-        return augment.change(self.run.augment, (self.data.source.x, self.data.source.y))
 
     @property
     def number(self) -> int:
@@ -232,7 +225,7 @@ class Loop:
                 resumed.restore(self, self.run.checkpoint)
                 self.ranks.check_same(self.number, f"{self.run.checkpoint} is not the same file on all ranks")
                 self.stopped = self.callbacks.stopped
-            self.schedule.begin(self.number, self.at.epoch)
+            self.schedule.move(self.number, self.at.epoch)
             if not self.run.resume:
                 self.save()
             while self.at.epoch < self.run.epochs and not self.stopped:
@@ -256,7 +249,8 @@ class Loop:
         for x, y, how in self.data.batches(self.at.epoch, self.at.batch):
             self._step(x, y, how)
             self._note_diverged()
-            self.stopped |= self.callbacks.batch_end(self.progress)
+            if self.callbacks.on_batch_end:
+                self.stopped |= self.callbacks.call("on_batch_end", self.progress())
             inside = self.at.batch != self.data.per_epoch
             due = self.run.checkpoint_every is not None and self.number % self.run.checkpoint_every == 0
             if inside and self.data.resumes and (due or self.stopped):
@@ -272,8 +266,9 @@ class Loop:
                 row |= {**self._measured(i), "seconds": self.at.seconds / len(self.seeds)}
                 self.histories[i].epochs.append(row)
             self.at = Position([0.0] * len(self.seeds), self.at.epoch + 1, self.number)
-            self.schedule.after_epoch(self.at.epoch, row)
-        self.stopped |= self.callbacks.epoch_end(self.progress())
+            self.schedule.move(self.number, self.at.epoch)
+            self.schedule.after_epoch(row)
+        self.stopped |= self.callbacks.call("on_epoch_end", self.progress())
         self.save()
         self.stopped = self.ranks.total(self.stopped)[0] > 0
 
@@ -289,7 +284,7 @@ class Loop:
             self.synchronize()
         for hook in self.callbacks.after_step:
             hook(self.trained.member(0))
-        self.schedule.after_batch(self.number)
+        self.schedule.move(self.number, self.at.epoch)
         if self.device.type == "cpu" or self.at.batch % 50 == 1:  # reading makes the host wait for a GPU
             self.read()
         if self.number in self.eval_batches:

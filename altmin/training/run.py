@@ -26,9 +26,9 @@ def fit(
     `precision`, `record`, `checkpoint`, `checkpoint_every` and `resume`, the fields of
     `altmin.training.config.RunConfig`.
 
-    `train` is a pair of tensors or arrays, a Dataset, a DataLoader or another iterable of batches (x, y). The first two
-    are divided into batches of `batch_size`, in an order that depends on `seed` and the epoch alone: not on the method,
-    the evaluations or the global random state. A smaller last batch is used too; only if it is a single sample and the
+    `train` is a pair of tensors or arrays, a DataLoader or another iterable of batches (x, y). Tensors and arrays are
+    divided into batches of `batch_size`, in an order that depends on `seed` and the epoch alone: not on the method, the
+    evaluations or the global random state. A smaller last batch is used too; only if it is a single sample and the
     model has batch norm, which cannot learn from one, is it left out of that epoch. Batches of an iterable come as they
     are.
 
@@ -71,8 +71,8 @@ def fit(
 
     A method that is `Distributed` is trained by all its ranks, which each call `fit` with the same arguments and get
     the same history, but for the seconds, and the same weights as one process. A rank takes only its own rows out of
-    tensors, unless they are augmented or the method keeps variables of each sample; of a Dataset or an iterable every
-    rank takes all batches, which must be the same. All ranks evaluate; the first one writes the checkpoint, and all
+    tensors, unless they are augmented or the method keeps variables of each sample; of an iterable every rank takes all
+    batches, which must be the same. All ranks evaluate; the first one writes the checkpoint, and all
     read it, so that it must lie where each can. A run may go on with any number of ranks, or none: with another number
     sums have another order, and agree up to rounding.
 

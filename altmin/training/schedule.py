@@ -36,7 +36,29 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-class Schedule:
+class Rates:
+    """What moves the learning rates of a run. description: what tells it from others."""
+
+    description: str
+
+    def move(self, batches: int, epochs: int) -> None:
+        """Set the rates after these numbers of batches and epochs of the run."""
+
+    def after_epoch(self, row: Mapping[str, Any]) -> None:
+        """Step by what an epoch's row has."""
+
+    def end(self) -> None:
+        """Give the optimizer its own rates again."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what does not follow from the position in the run."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load such a state."""
+
+
+class Schedule(Rates):
     """Sets an optimizer's rates, of an ensemble's one for each member, to their own times a factor: after each batch,
     or for a name with "/epoch" after each epoch. per_epoch: the batches of an epoch, None if unknown.
 
@@ -74,28 +96,11 @@ class Schedule:
             return (step + 1) / (self.warmup + 1)
         return self.shape((step - self.warmup) / (self.steps - self.warmup))
 
-    def begin(self, batches: int, epochs: int) -> None:
-        """Set the rates after these numbers of batches and epochs."""
+    def move(self, batches: int, epochs: int) -> None:
         self._multiply(self.factor(epochs if self.by_epoch else batches))
 
-    def after_batch(self, batches: int) -> None:
-        if not self.by_epoch:
-            self._multiply(self.factor(batches))
-
-    def after_epoch(self, epochs: int, row: Mapping[str, Any]) -> None:
-        if self.by_epoch:
-            self._multiply(self.factor(epochs))
-
     def end(self) -> None:
-        """Give the optimizer its own rates again."""
         self._multiply(1.0)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the rates follow from the position in the run."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
 
     def _multiply(self, factor: float) -> None:
         for group, first in zip(self._groups, self.first, strict=True):
@@ -103,7 +108,7 @@ class Schedule:
             group["lr"] = group["lr"].copy_(rate) if isinstance(group["lr"], Tensor) else rate
 
 
-class TorchScheduler:
+class TorchScheduler(Rates):
     """Steps one of torch's schedulers, given or made by a function of the optimizer, after each epoch. columns: those
     that are measured; a `ReduceLROnPlateau` gets the first, or "train_loss" if nothing is."""
 
@@ -116,17 +121,8 @@ class TorchScheduler:
         self.description = type(self.scheduler).__name__
         self.description += "" if given is self.scheduler else f" of {describe(given)}"
 
-    def begin(self, batches: int, epochs: int) -> None:
-        pass
-
-    def after_batch(self, batches: int) -> None:
-        pass
-
-    def after_epoch(self, epochs: int, row: Mapping[str, Any]) -> None:
+    def after_epoch(self, row: Mapping[str, Any]) -> None:
         self.scheduler.step(*([] if self.column is None else [row[self.column]]))
-
-    def end(self) -> None:
-        pass
 
     def state_dict(self) -> dict[str, Any]:
         return {name: value for name, value in self.scheduler.state_dict().items() if not callable(value)}
@@ -135,9 +131,7 @@ class TorchScheduler:
         self.scheduler.load_state_dict(dict(state))
 
 
-def rates_of(
-    run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str]
-) -> Schedule | TorchScheduler:
+def rates_of(run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Rates:
     """Return what moves the learning rates of a run."""
     if run.scheduler is None:
         return Schedule(run, optimizer, per_epoch)

@@ -1,4 +1,4 @@
-"""The samples of a run: tensors or arrays, a Dataset, or ready-made batches, as from a DataLoader."""
+"""The samples of a run: tensors or arrays, or ready-made batches, as from a DataLoader."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -6,17 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, DistributedSampler, IterableDataset, default_collate
+from torch.utils.data import Dataset, DistributedSampler
 
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.runners.ranks import bounds
 from altmin.training.samples import Samples, batches_per_epoch, epoch_order, fingerprint
 
-PART = 256
-"""Samples of a Dataset that an evaluation takes at once."""
 WANTED = (
-    "a pair of tensors or arrays, a Dataset, a DataLoader or another iterable of batches (x, y); x of a model with "
-    "several inputs is a tuple of them, or a dict by their names"
+    "a pair of tensors or arrays, a DataLoader or another iterable of batches (x, y); x of a model with several inputs "
+    "is a tuple of them, or a dict by their names"
 )
 
 
@@ -26,8 +24,9 @@ class Stored:
     def __init__(self, x: Batch, y: Tensor):
         self.x, self.y = x, y
 
-    def __len__(self) -> int:
-        return len(self.x)
+    def count(self, model: nn.Module, batch_size: int) -> int | None:
+        """Return the number of batches in a pass, None if that is not known before."""
+        return batches_per_epoch(model, len(self.x), batch_size)
 
     def take(self, rows: Tensor) -> Samples:
         """Return the samples with these numbers, which may be of any shape."""
@@ -48,44 +47,13 @@ class Stored:
         return fingerprint((self.x, self.y))
 
 
-class Indexed:
-    """A torch Dataset that gives the sample of a number; samples become batches as in a DataLoader."""
-
-    def __init__(self, name: str, dataset: Any):
-        self.name, self.dataset = name, dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def take(self, rows: Tensor) -> Samples:
-        if rows.ndim > 1:
-            parts = [self.take(each) for each in rows]
-            return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
-        numbers = rows.tolist()
-        many = getattr(self.dataset, "__getitems__", None)
-        items = many(numbers) if many else [self.dataset[i] for i in numbers]
-        return as_batch(self.name, default_collate(items))
-
-    def parts(self, labels: int) -> Iterator[Samples]:
-        return (self.take(rows) for rows in torch.arange(len(self)).split(PART))
-
-    def first(self) -> Samples:
-        return self.take(torch.zeros(1, dtype=torch.int64))
-
-    def describe(self) -> str:
-        """Return its kind and length, not its samples: a Dataset may change them at random."""
-        return f"{type(self.dataset).__name__} of {len(self)} samples"
-
-
 class Batches:
     """An iterable of batches (x, y), which each pass begins anew."""
 
     def __init__(self, name: str, iterable: Iterable[Any], dtype: torch.dtype):
         self.name, self.iterable, self.dtype = name, iterable, dtype
 
-    @property
-    def count(self) -> int | None:
-        """Number of batches in a pass, if that is known before."""
+    def count(self, model: nn.Module | None = None, batch_size: int = 0) -> int | None:
         try:
             return len(self.iterable)  # type: ignore[arg-type]
         except TypeError:  # also an iterable Dataset's DataLoader says so
@@ -100,10 +68,10 @@ class Batches:
 
     def describe(self) -> str:
         size = getattr(self.iterable, "batch_size", None)
-        return f"{type(self.iterable).__name__} of {self.count} batches{'' if size is None else f' of {size}'}"
+        return f"{type(self.iterable).__name__} of {self.count()} batches{'' if size is None else f' of {size}'}"
 
 
-Source = Stored | Indexed | Batches
+Source = Stored | Batches
 
 
 def source(name: str, given: Any, model: nn.Module) -> Source:
@@ -118,13 +86,11 @@ def source(name: str, given: Any, model: nn.Module) -> Source:
         x, y = (_as_tensor(part, dtype) for part in given)
         _check_samples(name, x, y)
         return Stored(x, y)
-    if isinstance(given, Dataset) and not isinstance(given, IterableDataset) and hasattr(given, "__len__"):
-        return Indexed(name, given)
     sampler = getattr(given, "sampler", None)
     if isinstance(sampler, DistributedSampler):
         raise ValueError(f"{name} of fit has a DistributedSampler; leave it out, since ranks share every batch")
     pair = isinstance(given, tuple) and len(given) == 2
-    no_batches = isinstance(given, str | bytes | Mapping | IterableDataset) or pair or _is_array(given)
+    no_batches = isinstance(given, str | bytes | Mapping | Dataset) or pair or _is_array(given)
     if no_batches or not isinstance(given, Iterable):
         raise TypeError(f"{name} of fit is {WANTED}; given {type(given).__name__}")
     return Batches(name, given, dtype)
@@ -175,8 +141,8 @@ def _check_samples(name: str, x: Batch, y: Tensor) -> None:
 class Epochs:
     """The batches of a run's epochs.
 
-    Samples that have numbers come in an order of seed and epoch; ready-made batches keep their own order, the same for
-    every member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its end.
+    Stored samples come in an order of seed and epoch; ready-made batches keep their own order, the same for every
+    member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its end.
     each: whether members have batches of their own, which then have a dimension more in front. resumes: whether a run
     can go on inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number and
     how many ranks there are, where each takes its rows of stored samples only.
@@ -184,16 +150,12 @@ class Epochs:
 
     def __init__(self, source: Source, model: nn.Module, seeds: Sequence[int], batch_size: int | None):
         self.source, self.seeds, self.batch_size = source, list(seeds), batch_size or 0
-        self.resumes = not isinstance(source, Batches)
+        self.resumes = isinstance(source, Stored)
         self.each = self.resumes and len(set(seeds)) > 1
         self.give_rows, self.spread = False, (0, 1)
         if self.resumes != bool(batch_size):
-            raise ValueError("batch_size of fit divides tensors and Datasets; an iterable gives batches and takes none")
-        self.per_epoch: int | None
-        if isinstance(source, Batches):
-            self.per_epoch = source.count
-        else:
-            self.per_epoch = batches_per_epoch(model, len(source), self.batch_size)
+            raise ValueError("batch_size of fit divides tensors and arrays; an iterable gives batches and takes none")
+        self.per_epoch = source.count(model, self.batch_size)
 
     def batches(self, epoch: int, start: int) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
         """Yield the batches of an epoch from batch `start` on, counted from 0: inputs, targets, and what else the step
@@ -207,17 +169,19 @@ class Epochs:
             if number < 0:
                 raise ValueError(f"train of fit gave no batches in epoch {epoch + 1}; an iterator is gone through once")
             return
-        orders = [epoch_order(len(self.source), seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])]
+        orders = [
+            epoch_order(len(self.source.x), seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])
+        ]
         assert self.per_epoch is not None
         for place in range(start * self.batch_size, self.per_epoch * self.batch_size, self.batch_size):
             parts = [order[place : place + self.batch_size] for order in orders]
             yield self._taken(torch.stack(parts) if self.each else parts[0])
 
     def _taken(self, rows: Tensor) -> tuple[Any, Tensor, dict[str, Any]]:
-        """Return the batch of these samples, or this rank's part of it. A batch with fewer samples than ranks, or of a
-        Dataset, is whole on each of them."""
-        assert not isinstance(self.source, Batches)
-        if self.spread[1] == 1 or len(rows) < self.spread[1] or isinstance(self.source, Indexed):
+        """Return the batch of these samples, or this rank's part of it. A batch with fewer samples than ranks is whole
+        on each of them."""
+        assert isinstance(self.source, Stored)
+        if self.spread[1] == 1 or len(rows) < self.spread[1]:
             return *self.source.take(rows), {"rows": rows} if self.give_rows else {}
         first, end = bounds(len(rows), *self.spread)
         return *self.source.take(rows[first:end]), {"first": first, "of": len(rows)}

@@ -22,11 +22,11 @@ def cost(case: Case, seed: int, setting: Setting) -> Row:
     """Microseconds of processor time for a sample of the stream `rbf-drift`, predicted and learnt, by each model in
     turn: the median over rounds, and that of the ratios to Adam's in the same round, with their quartiles; and the
     bytes of each model, pickled, after the stream."""
-    from altmin.stream import OnlineClassifier  # which needs river
+    from reproduction.streams.methods import MethodClassifier  # which needs river
 
     data, rounds = samples("rbf-drift", seed), case["rounds"]
     learners = {name: create(name, False, seed) for name in SERVED}
-    learners["Adam, fused kernel"] = OnlineClassifier(method="adam", options={"fused": True}, seed=seed)
+    learners["Adam, fused kernel"] = MethodClassifier("adam", {"lr": 8e-3, "fused": True}, seed=seed)
     taken: dict[str, list[float]] = {name: [] for name in learners}
     for k in range(rounds):
         for name, learner in learners.items():

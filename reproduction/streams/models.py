@@ -1,10 +1,11 @@
-"""Models that learn streams: those of `altmin.stream` with their defaults, river's, and a baseline. River is imported
-when one is created."""
+"""Models that learn streams: those of `altmin.stream` with their defaults, methods of the library, river's, and a
+baseline. River is imported when one is created."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from reproduction.results import Row
 from reproduction.streams.data import river
 
 
@@ -39,16 +40,26 @@ def _ours(**options: Any) -> Model:
     return Model(made("OnlineClassifier"), made("OnlineRegressor"), "ours")
 
 
+def _by(method: str, options: Row, regression: Row | None = None, hidden: tuple[int, ...] = (32, 32)) -> Model:
+    """Return the models that a method trains. regression: its options for the squared error, where they differ."""
+
+    def made(kind: str, given: Row) -> Callable[[int], Any]:
+        return lambda seed: getattr(import_module("reproduction.streams.methods"), kind)(method, given, hidden, seed)
+
+    return Model(made("MethodClassifier", options), made("MethodRegressor", regression or options), "ours")
+
+
 def _scaled(model: Any) -> Any:
     return river("preprocessing").StandardScaler() | model
 
 
+MEMORY = {"lr": 3e-3, "forget": 0.99, "damping": 0.1}
 MODELS = {
     "Gauss-Newton": _ours(),
     "Gauss-Newton (one net)": _ours(members=1),
-    "AM-mem": _ours(method="am-mem-fitted"),
-    "AM-Adam": _ours(method="am-adam"),
-    "Adam": _ours(method="adam"),
+    "AM-mem": _by("am-mem-fitted", {**MEMORY, "rate": 20.0}, {**MEMORY, "rate": 2.0}, (64, 32)),
+    "AM-Adam": _by("am-adam", {"lr": 8e-3}),
+    "Adam": _by("adam", {"lr": 8e-3}),
     "linear": Model(
         lambda seed: _scaled(river("multiclass").OneVsRestClassifier(river("linear_model").LogisticRegression())),
         lambda seed: _scaled(river("linear_model").LinearRegression()),

@@ -53,13 +53,6 @@ def test_runs_are_selected_by_their_words() -> None:
         figure.only("mlp-3x4")
 
 
-def test_seeds_stand_at_one_time_though_they_take_different_ones() -> None:
-    (curve,) = Figure("f", "t", DRAWN[:1]).curves(
-        Results([row(DRAWN[0], 0, 0.2, 1.0), row(DRAWN[0], 1, 0.4, 3.0)]), "seconds"
-    )
-    assert curve.points == [(2.0, [0.2, 0.4])]
-
-
 def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(pictures: list[Picture]) -> None:
     results = Results([row(DRAWN[0], 0, 0.2), row(DRAWN[0], 1, 0.4), row(DRAWN[1], 0, 0.5), row(DRAWN[2], 0, 0.7)])
     figure = Figure("f", "the title", DRAWN, ["epochs"], 1, marks=[Mark("mnist, mlp-2x4", 1, 0.98, "AM-Adam 0.98")])
@@ -73,21 +66,6 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(pictures: list[Pict
     assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
     assert [text.get_text() for text in pictures[0].legends[0].get_texts()] == ["adam", "plain"], "once for all panels"
     assert pictures[0].get_suptitle() == "the title\na note"
-
-
-def test_a_picture_may_have_several_axes_and_panels_measures_and_scales_of_their_own(pictures: list[Picture]) -> None:
-    class Own(Run):
-        measure, y_scale = "something else", "log"
-
-    runs = [Run("adam", "mlp-1x4"), Own("sgd", "mlp-2x4")]
-    marks = [Mark("mnist, mlp-1x4", 1, 0.4, "a", "others")]
-    results = Results([row(each, 0, 0.5, 7.0) for each in runs])
-    draw.draw(Figure("f", "t", runs, ["epochs", "seconds", "batches"], marks=marks, drawn=2), results)
-    shown = [(axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) for axes in pictures[0].axes]
-    first, second = ("test accuracy", "linear"), ("something else", "log")
-    assert shown == [(x, *rest) for rest in (first, second) for x in ("epochs", "seconds")]
-    assert [[text.get_text() for text in axes.texts] for axes in pictures[0].axes] == [["others: a"], [], [], []]
-    assert [axes.lines[0].get_xydata().tolist() for axes in pictures[0].axes[:2]] == [[[1, 0.5]], [[7, 0.5]]]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """How soon nets learn: what is measured when, and rates that are chosen on validation samples alone."""
 
-import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ from torch import Tensor
 from altmin import data, methods, models
 from altmin.training.evaluate import accuracy
 from altmin.training.samples import epoch_order
-from reproduction import Figure, Results, Row, Setting
+from reproduction import Results, Setting
 from reproduction.figures.learning import LEARNING
-from reproduction.learning import Learner, Opponent, RateSearch, Task, learners, tables
-from reproduction.learning.problems import NOISE, OUTPUTS, SMALLEST, SummedCrossEntropy, problem
+from reproduction.learning import Learner, Opponent, RateSearch, Task, learners
+from reproduction.learning.problems import SummedCrossEntropy
 from reproduction.search import history, search
 
 pytest_plugins = ["figure_cases"]
@@ -37,35 +35,6 @@ def test_the_loss_of_an_autoencoder_is_the_sum_of_cross_entropies_of_pixels_as_m
         p = 1 / (1 + math.exp(-o))
         expected -= pixel * math.log(p) + (1 - pixel) * math.log(1 - p)
     assert SummedCrossEntropy()(output, y).item() == pytest.approx(expected / 5, rel=1e-12)
-
-
-def test_inputs_of_the_regression_have_the_declared_variances_and_only_training_targets_noise(setting: Setting) -> None:
-    load = problem("anisotropic").load
-    x, y = (t.double() for t in load(setting, "test", None, 0))
-    variances = torch.linalg.eigvalsh(x.T @ x / len(x)).flip(0)
-    assert torch.allclose(variances, torch.logspace(0, math.log10(SMALLEST), 64, dtype=torch.float64), rtol=0.15)
-    W = torch.linalg.lstsq(x, y).solution
-    assert (x @ W - y).std() < 1e-4, "the targets are linear in the inputs"
-    assert y.square().mean() == pytest.approx(1.0, rel=0.3)
-    (x, y), (other, _) = load(setting, "train", 5000, 0), load(setting, "train", 5000, 1)
-    assert (x.double() @ W - y).std() == pytest.approx(NOISE, rel=0.02)
-    assert y.shape == (5000, OUTPUTS)
-    assert not torch.equal(x, other), "every seed has samples of its own"
-
-
-def test_training_windows_are_places_of_the_text_that_depend_on_the_seed(
-    monkeypatch: pytest.MonkeyPatch, setting: Setting
-) -> None:
-    text = torch.arange(41)  # every token tells its place
-    windows = text[:-1].view(10, 4), text[1:].view(10, 4)
-    monkeypatch.setattr(data, "load", lambda name, split, data_dir=None: windows)
-    load = problem("shakespeare").load
-    (x, y), (other, _) = (load(setting, "train", 300, seed) for seed in (0, 1))
-    assert torch.equal(x - x[:, :1], torch.arange(4).expand(300, 4))
-    assert torch.equal(y, x + 1)
-    assert set(x[:, 0].tolist()) == set(range(37)), "every place, also between the windows that were given"
-    assert not torch.equal(x, other)
-    assert torch.equal(load(setting, "validation", 300, 0)[0], windows[0])
 
 
 def test_a_run_is_measured_after_its_marks_as_a_loop_by_hand_would(
@@ -93,13 +62,6 @@ def test_a_run_that_diverges_has_its_points_and_the_worst_score(
     assert a_run().score(row) == 0.0
     assert a_run(data="anisotropic").score(row) < -1e6
     assert a_run(at_end=True).points(row, "samples") == []
-
-
-def test_scores_are_the_end_or_the_mean_over_marks_of_validation_samples() -> None:
-    row = {"points": [{"validation_accuracy": a, "validation_loss": 2 * a, "test_accuracy": 9.0} for a in (0.2, 0.6)]}
-    assert a_run().score(row) == 0.6
-    assert a_run(by_marks=True).score(row) == pytest.approx(0.4)
-    assert a_run(data="anisotropic").score(row) == -1.2, "of a loss less is better"
 
 
 def test_rates_are_chosen_without_the_test_samples(
@@ -140,36 +102,6 @@ def test_a_search_goes_on_beyond_its_grid_while_the_end_is_best(peak: float, tri
     assert [row["options"]["lr"] for row in rows] == tried
     assert all(each.holds(row["options"]) for row in rows)
     assert not each.holds({"lr": 3.0})
-
-
-def test_a_task_has_its_own_rates_decays_and_lengths(folder: Path) -> None:
-    more: dict[str, Any] = {"lengths": ({"epochs": 1}, {"epochs": 3}), "search": {"limit": 20}, "steps": {"sgd": 100}}
-    opponents = [Opponent("SGD", "sgd", {"momentum": 0.5}, steps=10, decay=0.01), ADAM]
-    runs, searches = learners("fig9", replace(TASK, decays=(0.0, 0.1), **more), opponents)
-    assert [(run.name, run.epochs, run.at_end) for run in runs] == [
-        (name, epochs, True) for name in ("SGD", "Adam") for epochs in (1, 3)
-    ]
-    assert searches[0].space == {"lr": (1.0, 2.0), "weight_decay": (0.0, 0.001)}
-    assert searches[2].space == {"lr": (0.01, 0.02), "weight_decay": (0.0, 0.1)}
-    assert {(each.template.limit, each.template.part) for each in searches} == {(20, "validation")}
-    assert len({json.dumps(each.identity()) for each in searches}) == 4
-
-
-def test_tables_have_a_column_for_each_mark_and_say_what_was_chosen_and_what_diverged() -> None:
-    long = [a_run(title="p", label="a", epochs=e, at_end=True, options={"lr": 0.1 * e}) for e in (1, 2)]
-    other = a_run(title="q", label="b", seeds=2, timed=True)
-
-    def row(run: Learner, seed: int, *points: tuple[int, float], **more: Any) -> Row:
-        found = [{"batch": n, "seconds": 2.0 * n, "test_accuracy": a} for n, a in points]
-        return {"config": run.config(), "seed": seed, "environment": {"gpu": "a"}, "points": found, **more}
-
-    rows = [row(long[0], 0, (1, 0.2), (2, 0.5)), row(long[1], 0, (1, 0.3), (4, 0.75))]
-    rows += [row(other, 0, (1, 0.5), (2, 0.25)), row(other, 1, (1, 0.75), diverged="the loss")]
-    first, second = tables(Figure("f", "t", [*long, other], ["samples"]), Results(rows))
-    head = ["method", "chosen", "2 batches", "4 batches"]  # no seconds: not made alone
-    assert first == ("p: test accuracy", head, [["a", "lr 0.1; lr 0.2", "0.5000", "0.7500"]])
-    assert second[1] == ["method", "chosen", "1 batches", "2 batches", "seconds"]
-    assert second[2] == [["b", "lr 0.01", "0.6250 ± 0.1768", "1 of 2 diverged", "4"]]
 
 
 @pytest.mark.parametrize("task", ["lenet5", "autoencoder", "gpt-6x128", "anisotropic"])

@@ -11,11 +11,8 @@ from altmin import methods, models
 from reproduction import Run, Setting
 from reproduction.figures.parallel import WeightsInParallel, difference, moved
 from reproduction.figures.runtimes import Timing, unevenness
-from reproduction.figures.theory import TheoremCurve
 
 pytest_plugins = ["figure_cases"]
-
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 def test_each_blocks_gradients_are_those_of_a_whole_step(made_up: tuple[Tensor, Tensor]) -> None:
@@ -40,28 +37,6 @@ def test_all_ways_give_the_same_bits(made_up: tuple[Tensor, Tensor], setting: Se
     assert difference([one, one, other]) == 1.0
 
 
-@pytest.mark.cuda
-@CUDA
-def test_streams_of_their_own_give_the_same_gradients(quiet: Any) -> None:
-    (row,) = WeightsInParallel("w", "p", "mlp-5x64", 5).make([0], Setting(torch.device("cuda")), quiet)
-    assert row["blocks"] == 6
-    assert row["difference"] < 1e-6
-
-
-PROBLEM = {"case": "quadratic", "coupling": 0.5, "condition": 10.0, "times": [1, 2]}
-STUDY = {
-    "rows": [{**PROBLEM, "K": 2, "mean": [3, 4], "bound": [5, 6]}, {**PROBLEM, "K": 4, "mean": [7, 8], "bound": None}]
-}
-
-
-def test_a_curve_is_the_error_or_the_bound_of_its_problem() -> None:
-    error = TheoremCurve("error", "p", blocks=2, coupling=0.5, condition=10.0)
-    assert error.points(STUDY, "rounds") == [(1, 3), (2, 4)]
-    assert TheoremCurve("bound", "p", blocks=2, shown="bound").points(STUDY, "rounds") == [(1, 5), (2, 6)]
-    assert TheoremCurve("bound", "p", blocks=4, shown="bound").points(STUDY, "rounds") == []
-    assert error.config() == TheoremCurve("b", "q", shown="bound").config() != error.reduced().config()
-
-
 ROW = {"rows": 450, "epochs": [{"seconds": s} for s in (50.0, 1.0, 3.0, 2.0)]}
 TIMING = Timing("adam", "mlp-1x4", batch_size=200)
 
@@ -82,15 +57,3 @@ def test_a_timing_has_every_epochs_seconds_and_needs_a_gpu_to_be_recorded(
     rows = replace(TIMING, batch_size=20, limit=60, epochs=3).make([0, 1], setting, quiet)
     assert [(row["seed"], len(row["epochs"]), row["peak_memory"]) for row in rows] == [(0, 3, None), (1, 3, None)]
     assert all(point["seconds"] > 0 for row in rows for point in row["epochs"])
-
-
-@pytest.mark.cuda
-@CUDA
-def test_on_a_gpu_the_memory_is_that_of_steps_without_samples_and_evaluations(quiet: Any) -> None:
-    setting = Setting(torch.device("cuda"))
-    small, large = (
-        Timing("adam", f"mlp-1x{width}", limit=400, epochs=2).make([0], setting, quiet)[0]["peak_memory"]
-        for width in (10, 2000)
-    )
-    parameters = 1990 * 785 * 4  # bytes that the larger net has more, at least, and as many again for each moment
-    assert 3 * parameters < large - small < 6 * parameters

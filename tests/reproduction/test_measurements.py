@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 import altmin
-from altmin.stream import settings
 from reproduction.__main__ import run
 from reproduction.case import Case
 from reproduction.figure import Figure, make
@@ -133,30 +131,6 @@ def test_a_run_of_estimators_measures_what_a_fit_written_out_gives(monkeypatch: 
     assert row["value"] == pytest.approx(np.sqrt(np.mean((predicted - y_test) ** 2)) / y_test.std())
 
 
-def test_trees_have_a_model_for_each_target() -> None:
-    X, X_test, y, y_test = estimators.split("linnerud", 2)
-    each = [HistGradientBoostingRegressor(random_state=2).fit(X, y[:, k]).predict(X_test) for k in range(3)]
-    errors = [((found - y_test[:, k]) / y_test[:, k].std()) ** 2 for k, found in enumerate(each)]
-    row = estimators.score(estimators.case(estimators.score, "linnerud", ("trees", "raw"), 1), 2, HERE)
-    assert row["value"] == pytest.approx(np.sqrt(np.mean(errors)))
-
-
-def test_the_calibration_error_is_the_distance_of_accuracy_and_probability_by_bins() -> None:
-    p, right = np.array([0.95, 0.91, 0.55, 0.55, 1.0]), np.array([True, False, True, True, True])
-    expected = (abs(2 - 0.95 - 0.91 - 1.0) + abs(2 - 1.1)) / 5
-    assert estimators.calibration_error(p, right) == pytest.approx(expected)
-
-
-def test_an_error_travels_back_through_the_last_steps_alone() -> None:
-    rnn = recurrent.Truncated(nn.GRU(2, 3, batch_first=True), 2)
-    x = torch.randn(1, 5, 2, requires_grad=True)
-    out = rnn(x)
-    assert out.shape == (1, 5, 3)
-    torch.testing.assert_close(out, rnn.rnn(x)[0])
-    (grad,) = torch.autograd.grad(out[:, -1].sum(), x)
-    assert grad.abs().sum(2).gt(0).tolist() == [[False, False, False, True, True]]
-
-
 # Claims of the pages
 
 
@@ -204,7 +178,6 @@ def test_what_the_page_says_of_streams_holds_in_the_file() -> None:
         best = (min if stream.regression else max)(mean(name, model) for model in ours)
         behind |= {name} if mean(name, "Gauss-Newton") != best else set()
     assert behind == {"chick-weights", "sp500", "airline"}
-    assert settings.DEFAULTS["am-adam"]["lr"] == settings.DEFAULTS["adam"]["lr"]
 
 
 def test_what_the_page_says_of_probabilities_holds_in_the_file() -> None:

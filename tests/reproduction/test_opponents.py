@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from altmin import continual, methods
+from altmin import methods
 from altmin.common.errors import Diverged
 from altmin.core.losses import adapt
-from reproduction.opponents.kfac import drawn_gradient, inverse
+from reproduction.opponents.kfac import drawn_gradient
 
 F64 = torch.float64
 
@@ -40,16 +40,6 @@ def test_the_drawn_gradient_has_the_hessian_as_its_covariance(case: str) -> None
     for i in range(2):
         covariance = sum(torch.outer(s[i], s[i]) for s in drawn) / len(drawn)
         torch.testing.assert_close(covariance, H[i, :, i], rtol=1e-9, atol=1e-12)
-
-
-def test_one_step_on_a_linear_layer_solves_least_squares() -> None:
-    """There the Fisher matrix is the Hessian, and a step of length one Newton's."""
-    x, y, model = numbers(9, 4), numbers(9, 1, seed=1), nn.Linear(4, 1).to(F64)
-    method = methods.create("kfac", model, lr=1.0, momentum=0.0, damping=1e-20, kl_clip=1e9, loss=nn.MSELoss())
-    method.step(x, y)
-    found = torch.cat([model.weight.detach().T, model.bias.detach().unsqueeze(0)])
-    expected = torch.linalg.lstsq(torch.cat([x, torch.ones(9, 1, dtype=F64)], 1), y).solution
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
 OPTIONS = {"lr": 0.2, "momentum": 0.6, "damping": 0.02}
@@ -130,56 +120,6 @@ def test_a_convolution_is_the_linear_layer_of_its_patches() -> None:
     torch.testing.assert_close(conv.bias, linear.bias, rtol=1e-9, atol=1e-11)
 
 
-def test_layers_that_are_called_twice_or_overwritten_in_place_have_all_their_inputs() -> None:
-    """A mini-batch in two calls of one layer has the factors of the whole, also below an activation in place."""
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.below, self.top = nn.Linear(3, 4), nn.Linear(4, 1)
-            self.activation = nn.ReLU(inplace=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            halves = [self.activation(self.below(part)) for part in x.chunk(2)]
-            return self.top(torch.cat(halves))
-
-    torch.manual_seed(0)
-    twice = Twice().to(F64)
-    once = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).to(F64)
-    for p, q in zip(once.parameters(), twice.parameters(), strict=True):
-        p.data.copy_(q.data)
-    made = [methods.create("kfac", model, loss=nn.MSELoss()) for model in (once, twice)]
-    for t in range(4):
-        for method in made:
-            method.step(numbers(6, 3, seed=t), numbers(6, 1, seed=t + 9))
-    torch.testing.assert_close([*once.parameters()], [*twice.parameters()], rtol=1e-9, atol=1e-11)
-    assert not twice.below._forward_hooks, "the model has none of its hooks between steps"
-
-
-def test_other_parameters_move_by_adam_at_a_rate_of_their_own() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv1d(2, 4, 2, groups=2), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(8, 2))
-    x, y = torch.randn(8, 2, 3), torch.randint(2, (8,))
-    method = methods.create("kfac", model, rest_lr=0.05)
-    rest = [nn.Parameter(p.detach().clone()) for p in list(model.parameters())[:4]]
-    adam = torch.optim.Adam(rest, 0.05)
-    for _ in range(3):
-        found = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters()))
-        for p, grad in zip(rest, found, strict=False):
-            p.grad = grad
-        adam.step()
-        method.step(x, y)
-    torch.testing.assert_close(list(model.parameters())[:4], rest)
-    assert [group["lr"] for group in method.optimizer.param_groups] == [0.03, 0.05]
-
-
-def test_an_inverse_of_a_matrix_with_rounding_below_zero() -> None:
-    vectors = torch.linalg.qr(numbers(3, 3)).Q
-    M = vectors @ torch.diag(torch.tensor([1.0, 1e-3, -1e-6], dtype=F64)) @ vectors.T
-    expected = vectors @ torch.diag(torch.tensor([1 / (1 + 1e-8), 1 / (1e-3 + 1e-8), 1e8], dtype=F64)) @ vectors.T
-    torch.testing.assert_close(inverse(M, torch.tensor(1e-8, dtype=F64)), expected, rtol=1e-6, atol=1e-3)
-
-
 @pytest.mark.parametrize("name", ["soap", "shampoo"])
 def test_optimizers_of_the_package_learn(name: str) -> None:
     pytest.importorskip("pytorch_optimizer")
@@ -188,11 +128,6 @@ def test_optimizers_of_the_package_learn(name: str) -> None:
     method = methods.create(name, model)
     losses = [float(method.step(x, y).loss) for _ in range(60)]
     assert losses[-1] < losses[0] - 0.05
-
-
-def test_they_are_learners_and_methods_by_name() -> None:
-    assert {"kfac", "soap", "shampoo"} < set(methods.names())
-    assert {"analytic", "ewc", "falling-sgd", "replay", "slda"} < set(continual.names())
 
 
 @pytest.mark.parametrize("name", ["soap", "kfac"])

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from altmin import methods
 from altmin.continual.learners import OutputRegression
 from altmin.methods.backprop import Backprop
 from reproduction.opponents.continual import (
     Analytic,
     ElasticWeights,
-    FallingRate,
     Replay,
     Reservoir,
     StreamingLDA,
@@ -69,22 +67,6 @@ def test_a_step_follows_the_gradient_of_loss_and_penalty_by_autograd() -> None:
         torch.testing.assert_close(p.detach(), old - 0.1 * g)
 
 
-def test_a_step_is_gradient_descent_with_the_rate_of_its_number() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2)).double()
-    expected = copy.deepcopy(model)
-    learner = FallingRate(model, lr=0.4, batches=2.0)
-    x, y = torch.randn(5, 3, dtype=torch.float64), torch.arange(5) % 2
-    for rate in (0.4, 0.4 / 1.5, 0.4 / 2, 0.4 / 2.5):
-        learner.step(x, y)
-        loss = nn.functional.cross_entropy(expected(x), y)
-        gradients = torch.autograd.grad(loss, list(expected.parameters()))
-        with torch.no_grad():
-            for p, g in zip(expected.parameters(), gradients, strict=True):
-                p -= rate * g
-        torch.testing.assert_close([*model.parameters()], [*expected.parameters()])
-
-
 class Numbered(Reservoir):
     """Its random numbers are given, one for each sample that comes when it is full."""
 
@@ -113,24 +95,6 @@ def test_every_subset_of_the_samples_is_kept_with_equal_probability(batch: int) 
     assert set(found) == {frozenset(two) for two in itertools.combinations(range(samples), capacity)}
     total = sum(found.values())
     assert {Fraction(count, total) for count in found.values()} == {Fraction(1, 10)}
-
-
-def test_values_on_256_levels_come_back_as_they_were_and_fill_one_byte_each() -> None:
-    levels = torch.arange(256.0)
-    x = (levels / 255 - 0.1307) / 0.3081  # as standardised images are
-    buffer = Reservoir(1000)
-    buffer.add(x.reshape(64, 1, 2, 2), torch.arange(64))
-    values, labels = buffer.draw(64)
-    assert (values - x.reshape(64, 1, 2, 2)[labels]).abs().max() < 1e-6
-    assert buffer.inputs.numel() + buffer.labels.numel() == 1000 // 5 * 5
-
-
-def test_a_draw_has_no_sample_twice_and_at_most_all() -> None:
-    buffer = Reservoir(100)
-    buffer.add(torch.rand(7, 1), torch.arange(7))
-    for _ in range(5):
-        assert len(set(buffer.draw(5)[1].tolist())) == 5
-    assert sorted(buffer.draw(9)[1].tolist()) == list(range(7))
 
 
 class Watched:
@@ -165,21 +129,6 @@ def two_tasks() -> list[tuple[Tensor, Tensor]]:
     y = torch.arange(4).repeat(400)
     x = 4 * nn.functional.one_hot(y).float() + torch.randn(len(y), 4)
     return [(x[chosen], y[chosen]) for chosen in (y < 2, y >= 2)]
-
-
-def test_replay_remembers_the_first_task_which_adam_alone_forgets() -> None:
-    def first_task_after_both(of: str) -> float:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4))
-        learner = Replay(model, 500, lr=0.03) if of == "replay" else methods.create("adam", model, lr=0.03)
-        first, second = two_tasks()
-        for x, y in (first, second):
-            for rows in torch.arange(len(x)).split(20):
-                learner.step(x[rows], y[rows])
-        return float((model(first[0]).argmax(1) == first[1]).float().mean())
-
-    assert first_task_after_both("adam") < 0.5
-    assert first_task_after_both("replay") > 0.9
 
 
 def clusters(samples: int, classes: int, size: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -3,14 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from altmin import data, methods, models
+from altmin import methods, models
 from altmin.training import fit
 from reproduction import Figure, Results, Row, Run, Setting
 from reproduction.figure import make
@@ -56,25 +55,6 @@ def test_two_that_add_to_one_file_keep_the_rows_of_both_and_a_seed_made_twice_co
         Results.read(path)
 
 
-def test_samples_are_loaded_once_and_only_those_of_one_data_set_stay(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[tuple[str, str, Path]] = []
-
-    def load(name: str, part: str, folder: Path) -> tuple[Tensor, Tensor]:
-        asked.append((name, part, folder))
-        return torch.arange(6.0).view(3, 2) + len(name), torch.arange(3)
-
-    monkeypatch.setattr(data, "load", load)
-    setting = Setting(torch.device("cpu"), tmp_path)
-    x, y = setting.samples("mnist", "train", 2)
-    assert (x.tolist(), y.tolist()) == ([[5, 6], [7, 8]], [0, 1])
-    assert len(setting.samples("mnist", "train")[0]) == 3
-    assert asked == [("mnist", "train", tmp_path)]
-    setting.samples("higgs", "train")
-    assert list(setting.loaded) == [("higgs", "train")]
-
-
 MADE = {
     "seed": 0,
     "rows": 450,
@@ -92,12 +72,6 @@ def test_a_config_is_what_json_gives_back_and_has_nothing_of_the_picture() -> No
     assert run.config() == Run("adam", "mlp-1x4", options={"lr": 0.1}, eval_batches=(1, 2)).config()
     for other in ({"options": {"lr": 0.2}}, {"part": "validation"}, {"augment": "crop-flip"}, {"warmup": 2}):
         assert run.config() != replace(run, **other).config()
-
-
-def test_a_reduced_run_has_one_seed_and_evaluates_where_it_still_comes_to() -> None:
-    small = Run("adam", "mlp-1x4", epochs=50, batch_size=1000, eval_batches=(1, 20, 21)).reduced()
-    assert (small.seeds, small.epochs, small.limit) == (1, 2, 10_000)
-    assert small.eval_batches == (1, 20), "two epochs of ten batches"
 
 
 def test_points_are_the_evaluations_counted_in_batches_epochs_seconds_or_at_a_place_of_the_figures_own() -> None:
@@ -136,14 +110,6 @@ def test_every_run_is_made_as_declared_and_says_where_it_comes_from(
     assert made["batches"] == history.batches
 
 
-def test_a_run_that_diverges_has_its_rows_so_far(made_up: tuple[Tensor, Tensor], setting: Setting, quiet: Any) -> None:
-    run = Run("sgd", "mlp-1x4", options={"lr": 1e30}, batch_size=20, eval_batches=(1,))
-    (made,) = run.make([0], setting, quiet)
-    assert "finite" in made["diverged"]
-    assert [point["batch"] for point in made["batches"]] == [1]
-    assert run.score(made) == 0.0
-
-
 def test_what_is_there_is_not_made_again(
     made_up: tuple[Tensor, Tensor], tmp_path: Path, setting: Setting, quiet: Any
 ) -> None:
@@ -159,23 +125,3 @@ def test_what_is_there_is_not_made_again(
     make(FIGURE, rows, setting, lambda done, total, text: shown.append(text))
     assert set(shown) == {"mnist, mlp-1x4, am-adam"}
     assert not [seed for run in RUNS for seed in Results.read(path).missing(run)]
-
-
-def test_two_curves_of_one_config_are_measured_once(
-    made_up: tuple[Tensor, Tensor], setting: Setting, quiet: Any
-) -> None:
-    figure = Figure("fig", "a title", [replace(RUNS[1], at=at, title="both") for at in (1, 2)], ["share"], 1)
-    results = Results([])
-    make(figure, results, setting, quiet)
-    assert len(results.rows) == 1
-    assert [x for x, _ in figure.curves(results, "share")[0].points] == [1, 2]
-
-
-def test_what_cannot_be_made_here_is_named_and_the_rest_is_made(
-    made_up: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, setting: Setting, quiet: Any
-) -> None:
-    monkeypatch.setattr(data, "describe", lambda name, folder: SimpleNamespace(state="partial"))
-    results = Results([])
-    (left,) = make(replace(FIGURE, runs=[replace(RUNS[0], whole=True), RUNS[1]]), results, setting, quiet)
-    assert left.startswith("mnist, mlp-1x4, adam: ")
-    assert [each["config"]["method"] for each in results.rows] == ["am-adam"]

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from altmin import data
 from reproduction import Between, Entry, Results, Run, Search, Setting, runs_of
-from reproduction.__main__ import run as command
 from reproduction.search import history, search
 
 pytest_plugins = ["figure_cases"]
@@ -73,32 +71,6 @@ def test_a_grid_visits_every_point_once_and_a_row_says_what_was_tried_and_how(mo
     }
 
 
-@pytest.mark.parametrize("rate", [1e-4, 0.3])
-def test_bayesian_proposals_are_better_than_the_first_random_ones(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accuracy is 1 at one rate and damping, and falls with the square of the distance in decades."""
-
-    def surface(options: Mapping[str, float], seed: int) -> float:
-        return math.exp(-(math.log10(options["lr"] / rate) ** 2) - math.log10(options["damping"] / 30) ** 2)
-
-    Trained(surface, monkeypatch)
-    rows = made(replace(BAYES, space={"lr": Between(1e-5, 10.0), "damping": Between(1, 1000)})).rows
-    assert len(rows) == 40
-    assert all(1e-5 <= row["options"]["lr"] <= 10 and 1 <= row["options"]["damping"] <= 1000 for row in rows)
-    reached = [row["accuracy"][0] for row in rows]
-    assert mean(reached[-20:]) > 1.5 * mean(reached[:8])
-    assert max(reached) > math.exp(-(0.4**2)), "it came nearer than 0.4 of 6 and 3 decades"
-
-
-def test_a_bayesian_search_tries_what_the_run_says_first_and_lists_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = Trained(peak, monkeypatch)
-    run = replace(RUN, options={"lr": 0.3, "steps": 2, "weight_decay": 0.5})
-    results = made(Search(run, {"lr": Between(0.1, 1.0), "steps": [1, 2]}, trials=10, together=5))
-    asked = [options for call in trained.calls for options in call]
-    assert asked[0] == {"lr": 0.3, "steps": 2, "weight_decay": 0.5}
-    assert {options["steps"] for options in asked} == {1, 2}
-    assert all(row["config"]["options"] == {"weight_decay": 0.5} for row in results.rows), "what is fixed"
-
-
 @pytest.mark.parametrize("each", [GRID, replace(BAYES, trials=16)], ids=["grid", "bayesian"])
 def test_an_interrupted_search_goes_on_as_it_would_have(
     each: Search, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -116,33 +88,6 @@ def test_an_interrupted_search_goes_on_as_it_would_have(
     assert again.rows == Results.read(path).rows == whole.rows
 
 
-def test_only_what_was_judged_alike_counts_as_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    Trained(peak, monkeypatch)
-    results = made(GRID)
-    assert (len(GRID.tried(results)), GRID.missing(results)) == (6, 0)
-    others = [
-        *(replace(GRID, run=replace(RUN, epochs=3)), replace(GRID, run=replace(RUN, options={"weight_decay": 0.1}))),
-        *(replace(GRID, at_batch=50), replace(GRID, seeds=2), replace(GRID, space={"lr": [0.1]})),
-    ]
-    assert [len(other.tried(results)) for other in others] == [0] * 5
-    wider = replace(GRID, space={"lr": [0.1, 0.3], "momentum": [0.9]})
-    assert (len(wider.tried(results)), wider.missing(results)) == (1, 1)
-
-
-def test_accuracy_is_that_at_the_end_or_after_a_batch_and_0_where_a_run_diverged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    space = {"lr": [0.5, 0.9, 0.7]}
-    Trained(lambda options, seed: math.nan if options["lr"] == 0.9 else options["lr"], monkeypatch)
-    at_end, early = Search(RUN, space), Search(RUN, space, at_batch=50)
-    assert [row["accuracy"] for row in made(at_end).rows] == [[0.5], [0.0], [0.7]]
-    assert [row["diverged"] for row in made(at_end).rows] == [0, 1, 0]
-    assert [row["accuracy"] for row in made(early).rows] == [[0.25], [0.0], [0.35]], "halved there"
-    best = at_end.best(made(at_end, early))
-    assert best is not None
-    assert best["options"] == {"lr": 0.7}
-
-
 def test_test_samples_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
 
@@ -157,12 +102,6 @@ def test_test_samples_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = replace(RUN, part="validation", batch_size=20, eval_batches=(1,), options={"weight_decay": 0.5, "lr": 0.1})
     (row,) = alone.make([0], SETTING, lambda *_: None)
     assert results.rows[1]["accuracy"] == [row["batches"][0]["validation_accuracy"]]
-
-
-@pytest.mark.parametrize("low, high", [(0.0, 1.0), (2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])
-def test_a_range_is_of_positive_numbers(low: float, high: float) -> None:
-    with pytest.raises(ValueError):
-        Between(low, high)
 
 
 SPACE = {"lr": Between(0.01, 1.0)}
@@ -191,18 +130,3 @@ def test_every_entry_runs_on_every_net_with_the_options_that_its_search_has_foun
     assert runs["mlp-1x4", "sgd"].options == {"lr": 0.4, "momentum": 0.0}, "the first of the best, judged as the last"
     assert len(searches[0].tried(Results.read(history("fig9")))) == 3, "the search is the same, whatever it has found"
     assert searches[0].start == {"lr": 0.1}
-
-
-def test_a_stopped_command_says_that_it_can_go_on_and_does(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trained = Trained(lambda options, seed: options["lr"], monkeypatch)
-    trained.stop_after = 1
-    arguments = ["search", "fig8", "--only", "binary-500"]
-    assert command(arguments) == 130
-    assert "fig8.jsonl" in capsys.readouterr().err
-    trained.stop_after = math.inf
-    assert command(arguments) == 0
-    assert "lr 0.004" in capsys.readouterr().out
-    configurations = [row["options"] for row in Results.read(history("fig8")).rows]
-    assert len(configurations) == 4 + 8 + 4 + 3 + 3, "each once"

@@ -80,27 +80,3 @@ def test_a_stream_makes_a_row_for_each_seed_and_draws_the_average_so_far() -> No
         assert stream.points(row, "tasks") == [(k + 1.0, sum(a[k]) / (k + 1)) for k in range(5)]
     assert [done for done, *_ in ticks] == list(range(1, 11))
     assert {total for _, total, _ in ticks} == {10}
-
-
-def test_a_seed_gives_the_same_row_again_alone_or_among_others() -> None:
-    stream = Stream("replay", "permuted", {"budget": 20_000}, batch_size=50)
-    alone, among = stream.make([1], Small(), lambda *_: None), stream.make([0, 1], Small(), lambda *_: None)
-    assert alone[0]["accuracies"] == among[1]["accuracies"] != among[0]["accuracies"]
-    assert len(alone[0]["accuracies"]) == 10
-
-
-def test_a_run_that_diverged_says_so_and_has_no_points() -> None:
-    stream = Stream("sgd", "split", {"lr": 1e30}, batch_size=20)
-    (row,) = stream.make([0], Small(), lambda *_: None)
-    assert "is not finite" in row["diverged"]
-    assert stream.points(row, "tasks") == []
-
-
-def test_a_config_tells_runs_apart_by_all_but_name_and_seeds() -> None:
-    stream = Stream("adam", "split", {"lr": 1e-3})
-    assert Stream("adam", "split", {"lr": 1e-3}, seeds=2, label="x").config() == stream.config()
-    assert json.loads(json.dumps(stream.config())) == stream.config()
-    others = [Stream("sgd", "split", {"lr": 1e-3}), Stream("adam", "permuted", {"lr": 1e-3}), Stream("adam", "split")]
-    others += [Stream("adam", "split", {"lr": 1e-3}, part="validation", freeze_hidden=True)]
-    assert all(other.config() != stream.config() for other in others)
-    assert (stream.name, stream.panel) == ("adam", "split MNIST")

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from altmin import Recorded, methods, models
 from reproduction.__main__ import run
-from reproduction.commands.speed import variants_of
 from reproduction.speed import modes
 from reproduction.speed.compiled import Compiled
 from reproduction.speed.measure import Batch, step_bytes
-from reproduction.speed.run import Entry, Net, Plan, Variant, ratio
+from reproduction.speed.run import Net, Plan, Variant
 from reproduction.speed.run import measure as measured
 
 FLOAT, CPU = 4, torch.device("cpu")
@@ -58,28 +57,6 @@ def test_backprop_is_compiled_and_on_a_cpu_am_too() -> None:
         assert isinstance(modes.apply("compile", methods.create("am-adam", net)), Recorded)
 
 
-def test_activations_that_are_computed_again_take_less_memory_and_give_the_same_step() -> None:
-    x, y = torch.randn(500, 64), torch.randint(10, (500,))
-    built, peaks = [], []
-    for mode in ("eager", "checkpoint"):
-        torch.manual_seed(0)
-        net = models.mlp(64, (64,) * 15, 10)
-        method, _, peak = step_bytes(lambda: modes.apply(mode, methods.create("adam", net)), (x, y))  # noqa: B023
-        built.append(method)
-        peaks.append(peak)
-    for p, q in zip(*(method.model.parameters() for method in built), strict=True):
-        torch.testing.assert_close(p, q)
-    assert peaks[1] < 0.7 * peaks[0]  # weights and moments are a good part of both
-    with pytest.raises(ValueError):
-        modes.apply("checkpoint", methods.create("am-adam", net))
-
-
-def test_a_ratio_is_taken_round_by_round_before_its_median() -> None:
-    one, other = Entry("am-adam", "eager"), Entry("adam", "eager")
-    times = {one: [1.0, 6.0, 4.0], other: [1.0, 2.0, 2.0]}
-    assert ratio(times, one, other) == {"median": 2.0, "q1": 1.5, "q3": 2.5}
-
-
 def test_what_cannot_be_measured_is_left_out_with_its_reason() -> None:
     variants = [Variant(name, name, {}) for name in ("adam", "am-adam-offline")]
     plan = Plan(variants, ["eager", "checkpoint"], [], 3, CPU)
@@ -96,27 +73,8 @@ def test_what_cannot_be_measured_is_left_out_with_its_reason() -> None:
     assert yardstick["memory_ratio"] == 1.0
 
 
-def test_variants_have_their_options_and_backprop_on_a_gpu_is_fused_unless_told_otherwise() -> None:
-    found = variants_of(["am-adam", "adam:fused=false:lr=0.5"], fused=True)
-    assert [tuple(each) for each in found] == [
-        ("adam", "adam", {"fused": True}),
-        ("am-adam", "am-adam", {}),
-        ("adam:fused=false:lr=0.5", "adam", {"fused": False, "lr": 0.5}),
-    ]
-    assert [each.label for each in variants_of(["adam:fused=true"], fused=True)] == ["adam"], "it is the yardstick"
-
-
 def test_the_command_writes_what_it_has_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        "--model",
-        "mlp-1x4:10,mlp-1x4@higgs:5",
-        "--methods",
-        "am-adam",
-        "--modes",
-        "eager",
-        "--seconds",
-        "0.2",
-    ]
+    arguments = ["--model=mlp-1x4:10,mlp-1x4@higgs:5", "--methods=am-adam", "--modes=eager", "--seconds=0.2"]
     assert run(["speed", *arguments, "--json", str(tmp_path / "s.json")]) == 0
     result = json.loads((tmp_path / "s.json").read_text())
     assert [(row["data"], row["batch_size"], row["method"]) for row in result["results"]] == [

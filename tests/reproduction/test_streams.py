@@ -3,7 +3,9 @@
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from reproduction import Setting
 from reproduction.figure import load
@@ -67,17 +69,6 @@ def test_a_net_on_a_stream_scores_what_a_loop_written_out_does(setting: Setting,
     assert row["curve"] == [float(each) for each in right[:50]]
 
 
-def test_a_point_is_the_mean_of_the_last_five_parts_or_of_all_so_far() -> None:
-    row = {"samples": 15, "value": 0.5, "curve": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}
-    recent = Progressive("sea", "Adam").points(row, "samples")
-    assert [x for x, _ in recent] == [2, 4, 6, 8, 10, 12, 14]
-    assert [y for _, y in recent] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5])
-    overall = Progressive("sea", "linear", shown=False).points(row, "all samples so far")
-    assert [x for x, _ in overall] == [2, 4, 6, 8, 10, 12, 14, 15]
-    assert [y for _, y in overall] == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5])
-    assert Progressive("sea", "linear", shown=False).points(row, "samples") == []
-
-
 def test_the_files_curves_end_with_the_values_of_the_tables() -> None:
     results = FIGURE.results
     ends = {(curve.panel, curve.name): curve.points[-1] for curve in FIGURE.curves(results, "all samples so far")}
@@ -94,3 +85,28 @@ def test_every_model_learns_as_a_classifier_a_regressor_or_both(name: str, setti
     for stream in served:
         (row,) = Progressive(stream, name, limit=12).make([0], setting, quiet)
         assert row["samples"] == 12
+
+
+@pytest.mark.parametrize("classifies", [True, False])
+@pytest.mark.parametrize("method", ["am-adam", "am-mem-fitted", "adam"])
+def test_an_input_that_joins_late_is_learnt_as_if_it_had_been_zero_from_the_start(
+    method: str, classifies: bool
+) -> None:
+    from reproduction.streams.methods import MethodClassifier, MethodRegressor
+
+    options = {"damping": 0.0} if method == "am-mem-fitted" else {}  # or it depends on the number of inputs
+    made = (MethodClassifier if classifies else MethodRegressor)(method, options, (5,))
+    random = np.random.default_rng(0)
+    rows, targets = random.normal(size=(30, 1, 4)), random.integers(2, size=30)
+    rows[:15, :, 3] = 0.0
+    late, early = (made._made(n, 1 + classifies, 0) for n in (3, 4))
+    with torch.no_grad():
+        for p, q in zip(early.module.parameters(), late.module.parameters(), strict=True):
+            (p[:, :3] if p.shape != q.shape else p).copy_(q)
+    joined = early.module[1].weight[:, 3:].detach().clone()
+    for i, (x, y) in enumerate(zip(rows, targets, strict=True)):
+        if i == 15:
+            late.add_inputs(1, joined)
+        late.learn(x[:, : late.inputs], int(y))
+        early.learn(x, int(y))
+    np.testing.assert_allclose(late.predict(rows[:, 0]), early.predict(rows[:, 0]), rtol=1e-8)

@@ -27,11 +27,6 @@ def test_a_place_is_filled_and_the_rest_left(monkeypatch: pytest.MonkeyPatch) ->
     assert filled(expected) == expected
 
 
-def test_a_table_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="no table"):
-        filled("<!-- table: no.such -->\n<!-- end -->")
-
-
 def test_figures_and_tables_need_no_library_of_a_single_measurement() -> None:
     code = "import sys; from reproduction.tables import tables; tables(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
