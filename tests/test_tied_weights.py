@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from test_graph_trace import Twice
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,6 +12,15 @@ from altmin.runners.ensemble import Ensemble
 from altmin.runners.layer_parallel import LayerParallel
 
 F64 = torch.float64
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.layer(torch.tanh(self.layer(self.first(x))))))
 
 
 class Autoencoder(nn.Module):

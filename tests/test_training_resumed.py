@@ -72,7 +72,9 @@ def noisy(x: Tensor, generator: torch.Generator) -> Tensor:
 
 @pytest.mark.parametrize("batch", [1, 5, 9, 14, 15])
 @pytest.mark.parametrize(
-    "more", [{}, {"augment": noisy}, {"schedule": "cosine/epoch", "warmup": 1}, {"schedule": "one-cycle"}], ids=str
+    "more",
+    [{}, {"augment": noisy}, {"schedule": "cosine/epoch", "warmup": 1}, {"schedule": "one-cycle"}],
+    ids=" ".join,
 )
 def test_stopped_after_any_batch_it_ends_the_same(batch: int, more: dict[str, Any], tmp_path: Path) -> None:
     expected = run(learner(), **more)

@@ -56,8 +56,14 @@ class Updates:
 
     def _owned(self) -> dict[int, list[int]]:
         """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
-        tied, seen, owned = self.chain.tied, set[int](), {}
+        tied, seen, owned, rates = self.chain.tied, set[int](), {}, dict[int, Any]()
         for l, rule in self.rules.items() if tied else ():
+            for p in (p for p in self.theta[l] if id(p) in tied):
+                lr = rule.numbers(l).get("lr")
+                if rates.setdefault(id(p), lr) != lr:
+                    raise ValueError(
+                        f"{tied[id(p)]!r} is used in blocks with the rates {rates[id(p)]} and {lr}; give these one rate"
+                    )
             if type(rule).measure is not WeightRule.measure and any(id(p) in tied for p in self.theta[l]):
                 self.chain.demand_untied(type(rule).__name__)
             own = [i for i, p in enumerate(self.theta[l]) if id(p) not in seen]
