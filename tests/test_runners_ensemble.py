@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import altmin
 from altmin import Diverged, Ensemble
-from altmin.calculus.context import LOCAL
 from altmin.training.config import RunConfig
 from altmin.training.schedule import Schedule
 
@@ -28,7 +27,7 @@ SOME = ["adam", "sgd", "solved memory", "sums", "backprop adam", "backprop sgd"]
 @torch.no_grad()
 def advanced(ensemble: Ensemble, x: Tensor, y: Tensor) -> Tensor:
     """The losses of a step as a recording takes it: the result is not looked at."""
-    loss = ensemble.advance_checked(x, y, ensemble.check(x, y, None), LOCAL, ensemble.refresh)
+    loss = ensemble.advance_checked(x, y, ensemble.check(x, y, None), ensemble.kind(ensemble.count + 1))
     ensemble.count += 1
     return loss
 
@@ -81,7 +80,7 @@ def test_a_member_is_an_ordinary_module_whose_parameters_are_views() -> None:
     ensemble = Ensemble(made)
     (x, y), *_ = NETS["12 layers"].batches(1)
     ensemble.step(x, y)
-    stacked = {rows.untyped_storage().data_ptr() for group in ensemble.groups for rows in group.rows.values()}
+    stacked = {t.untyped_storage().data_ptr() for t in ensemble.tensors()}
     for i, model in enumerate(given):
         assert ensemble.member(i) is model
         assert {p.untyped_storage().data_ptr() for p in model.parameters()} <= stacked
@@ -182,7 +181,7 @@ def test_a_schedule_moves_every_members_own_rate() -> None:
     for n, (x, y) in enumerate(NETS["normed"].batches(4), 1):
         for method, plan in zip((*alone, ensemble), plans, strict=True):
             method.step(x, y)
-            plan.after_batch(n)
+            plan.move(n, 0)
         expected = pytest.approx([lr * (1 - n / 5) for lr in rates])
         assert [m.optimizer.param_groups[0]["lr"] for m in ensemble.methods] == expected  # type: ignore[union-attr]
     for i, method in enumerate(alone):

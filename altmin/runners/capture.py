@@ -162,8 +162,8 @@ class AltMinStep(CapturedStep):
         self.numbers = am.updates.numbers()
         """Of weight rules, with learning rates on the device."""
         self.rates = [torch.tensor(float(g["lr"]), device=first.device) for g in am.optimizer.param_groups]
-        for group, rate in zip(am.optimizer.param_groups, self.rates, strict=True):
-            for l in group.get("blocks", ()):
+        for group, rate in zip(am.updates.groups, self.rates, strict=False):
+            for l in group.blocks if group.lr is not None else ():
                 self.numbers[l]["lr"] = rate
         self.rates_known = [group["lr"] for group in am.optimizer.param_groups]
         self.before: list[Any] | None = None
@@ -221,7 +221,7 @@ class AltMinStep(CapturedStep):
 
     def _fixed(self) -> list[Any]:
         """Return what is part of the recording: options and places of tensors; mu and rates are on the device."""
-        plain = (int, float, str, type(None))
+        plain = (int, float, str, tuple, type(None))
         rules = self.am.updates.rules.values()
         options = [
             {

@@ -114,9 +114,9 @@ class AltMinTemplate(Template):
         """Bring a method up to date."""
         overwrite((method.updates.states, method.code_states), (rules, own["codes"]))
         method.penalty.value, method.updates.count = own["mu"].item(), steps
-        for group in method.optimizer.param_groups:
-            for l in group.get("blocks", ())[:1]:
-                group["lr"] = numbers[l]["lr"]
+        for group, scheduled in zip(method.updates.groups, method.optimizer.param_groups, strict=False):
+            if group.lr is not None:
+                scheduled["lr"] = numbers[group.blocks[0]]["lr"]
 
     def step(self, state: State, x: Tensor, y: Tensor, constant: Numbers, kind: int) -> Result:
         """Compute one mini-batch; nothing changes. constant: numbers that are the same for all. kind: of the update."""

@@ -74,7 +74,7 @@ def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
     with torch.no_grad():
         mu = x.new_tensor(am.penalty.value)
         problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, LOCAL).problems
-    return [partial(problem.grads, *of) for problem, *of in zip(problems, am.chain.blocks, am.theta, strict=True)]
+    return [partial(problem.grads, p) for problem, p in zip(problems, am.theta, strict=True)]
 
 
 def difference(ways: Sequence[Sequence[Sequence[Tensor]]]) -> float:

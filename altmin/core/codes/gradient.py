@@ -103,7 +103,7 @@ class GradientCodes:
             if k < len(steps) and not block.block.estimated:
                 cost = cost - a[k] * (2 * dots[k].slope - a[k] * dots[k].curvature)
                 r = less(r, steps[k].output, a[k]) if self.order == "codes-first" else r
-            moved.problems.append(Problem(block.saved.core, r, delta[k], m, context))
+            moved.problems.append(Problem(block.block, block.saved.core, r, delta[k], m, context))
             moved.costs.append(m * m * cost)
             moved.squares.append(m * m * dots[k].square)
             m = m * a[k] if k < len(steps) else m
@@ -147,7 +147,8 @@ class GradientCodes:
         rises = top.rises(after, before, 0.0 if block.block.estimated else a * a * price / 2)
         output, r, after, a = select(rises, (top.output, top.delta, before, 0 * price), (output, r, after, a))
         gradient = lambda change: top.at(output + change).delta  # noqa: E731
-        return a, Moved([Problem(block.saved.core, r, top.delta, 1.0, context, gradient)], [after], [0 * after])
+        problem = Problem(block.block, block.saved.core, r, top.delta, 1.0, context, gradient)
+        return a, Moved([problem], [after], [0 * after])
 
     def why_not_captured(self) -> str:
         return ""

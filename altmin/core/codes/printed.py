@@ -31,7 +31,7 @@ from altmin.calculus.products import matmul
 from altmin.common.errors import demand
 from altmin.core.chain import Chain, State
 from altmin.core.codes.discrete import stand_in
-from altmin.core.codes.problem import Encoded, Moved, Target, hidden_moved, joined, output_moved, unmoved
+from altmin.core.codes.problem import Encoded, Moved, Target, at_output, at_residual, joined, unmoved
 from altmin.core.step import soft_threshold
 from altmin.layers import Recurrent
 
@@ -106,7 +106,8 @@ class PrintedCodes:
             code = code - self.lr * (g + self.momentum * momentum)
             code = soft_threshold(code, self.lr * self.l1 * term.l1) if self.l1 else code
             output, state = each.replay(code)
-        return _moved(state, output, term, Target((start - code) / term.scale, term.scale), context)
+        below = Target((start - code) / term.scale, term.scale)
+        return _moved(each._replace(saved=state), output, term, below, context)
 
     def _in_time(
         self, each: Encoded, recurrent: Params, steps: Steps, target: Target, context: Context
@@ -142,7 +143,7 @@ class PrintedCodes:
         left = (own - codes if steps.real is None else (own - codes) * steps.real) / term.scale
         output, state = each.replay(h.transpose(0, 1))
         below = Target(left.transpose(0, 1), term.scale)
-        return _moved(state, output, term, below, context), steps._replace(h=h)
+        return _moved(each._replace(saved=state), output, term, below, context), steps._replace(h=h)
 
 
 def _reads_every_step(chain: Chain) -> bool:
@@ -177,8 +178,8 @@ class Term:
         return (output - self.target) / self.above.scale
 
 
-def _moved(state: State, output: Tensor, term: Term, below: Target, context: Context) -> Moved:
+def _moved(each: Encoded, output: Tensor, term: Term, below: Target, context: Context) -> Moved:
     """Return a block at the moved code below it."""
     if term.above.loss is not None:
-        return output_moved(state.core, output, term.above, context)._replace(below=below)
-    return hidden_moved(state.core, term.delta(output), term.above, context)._replace(below=below)
+        return at_output(each, term.above, output, context)._replace(below=below)
+    return at_residual(each, term.above, context, term.delta(output))._replace(below=below)

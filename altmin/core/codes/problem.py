@@ -96,12 +96,13 @@ class Target(NamedTuple):
 class Problem(NamedTuple):
     """The problem of one block's weights once the codes are set.
 
-    saved: what the modules of its core have saved. delta: the residual r at its output, from which
-    `core.grads(p, saved, delta)` is the gradient of its parameters. upstream: the gradient that reached the output,
-    before the code below moved. scale: c - W a is -scale * delta in a hidden block. at: of the output block, the loss's
-    gradient as a function of a change of its output.
+    block: in the form in which it was encoded. saved: what the modules of its core have saved. delta: the residual r at
+    its output, from which `core.grads(p, saved, delta)` is the gradient of its parameters. upstream: the gradient that
+    reached the output, before the code below moved. scale: c - W a is -scale * delta in a hidden block. at: of the
+    output block, the loss's gradient as a function of a change of its output.
     """
 
+    block: Block
     saved: list[Saved]
     delta: Tensor
     upstream: Tensor
@@ -109,15 +110,15 @@ class Problem(NamedTuple):
     context: Context
     at: Callable[[Tensor], Tensor] | None = None
 
-    def grads(self, block: Block, p: Params) -> Params:
+    def grads(self, p: Params) -> Params:
         """Return the gradient of the block's parameters p, with samples weighted."""
         r = self.delta if self.context.weights is None else self.context.weighted(self.delta)
-        maps = block.core.maps
-        return maps[0].grads(p, self.saved[0], r) if len(maps) == 1 else block.core.grads(p, self.saved, r)
+        maps = self.block.core.maps
+        return maps[0].grads(p, self.saved[0], r) if len(maps) == 1 else self.block.core.grads(p, self.saved, r)
 
-    def after(self, block: Block, old: Params, new: Params) -> "Problem":
+    def after(self, old: Params, new: Params) -> "Problem":
         """Return the problem, which was measured with the old parameters, for new ones."""
-        change, saved = block.core.change(old, new, self.saved)
+        change, saved = self.block.core.change(old, new, self.saved)
         if self.at is not None:
             return self._replace(saved=saved, delta=self.at(change))
         # of a code that has not moved only delta is known
@@ -152,25 +153,24 @@ def joined(parts: Sequence[Moved]) -> Moved:
 
 def unmoved(encoded: Encoded, target: Target, context: Context) -> Moved:
     """Return one block whose input stays as it is, such as the chain's first."""
-    if target.loss is not None:
-        return output_moved(encoded.saved.core, target.loss.output, target, context)
-    return hidden_moved(encoded.saved.core, target.delta, target, context)
+    top = target.loss
+    return at_residual(encoded, target, context) if top is None else at_output(encoded, target, top.output, context)
 
 
-def output_moved(
-    saved: list[Saved], output: Tensor, target: Target, context: Context, at: Evaluation | None = None
-) -> Moved:
-    """Return the output block with this output. at: the loss there, if it is known."""
+def at_output(encoded: Encoded, target: Target, output: Tensor, context: Context) -> Moved:
+    """Return the output block with this output."""
     top = target.loss
     assert top is not None
-    value, delta, _ = at or top.at(output)
-    problem = Problem(saved, delta, target.delta, target.scale, context, lambda change: top.at(output + change).delta)
-    (value,) = context.numbers(value.view(1))
-    return Moved([problem], [value], [0 * value])
+    value, r, _ = top.at(output)
+    gradient = lambda change: top.at(output + change).delta  # noqa: E731
+    problem = Problem(encoded.block, encoded.saved.core, r, target.delta, target.scale, context, gradient)
+    (cost,) = context.numbers(value.view(1))
+    return Moved([problem], [cost], [0 * cost])
 
 
-def hidden_moved(saved: list[Saved], r: Tensor, target: Target, context: Context) -> Moved:
-    """Return a hidden block with the residual r."""
+def at_residual(encoded: Encoded, target: Target, context: Context, r: Tensor | None = None) -> Moved:
+    """Return a hidden block with the residual r, None for all of its target."""
     scale, delta = target.scale, target.delta
+    r = delta if r is None else r
     cost, square = (scale * scale * t for t in context.numbers(context.inners([(r, r), (delta, delta)])))
-    return Moved([Problem(saved, r, delta, scale, context)], [cost], [square])
+    return Moved([Problem(encoded.block, encoded.saved.core, r, delta, scale, context)], [cost], [square])

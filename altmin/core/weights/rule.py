@@ -74,7 +74,7 @@ class WeightRule:
 
     def measure(self, block: Block, parameters: Params, problem: Problem) -> Contribution:
         """Return what `update` needs of a block's problem: here the gradient of its parameters."""
-        return problem.grads(block, parameters)
+        return problem.grads(parameters)
 
     def update(self, parameters: Params, state: State, contribution: Contribution, rates: Rates) -> Change:
         """Return the changes of the parameters and the next state. rates: `numbers`, with "lr" as a scheduler has it
@@ -147,3 +147,9 @@ class Schedulable(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """RuntimeError: the trainer moves the weights."""
         raise RuntimeError("the trainer moves the weights; call its step(x, y)")
+
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        """RuntimeError: no step of this object is taken, so that hooks would not be called."""
+        raise RuntimeError("the trainer moves the weights, without this object's step; take altmin.LocalOptimizer")
+
+    register_step_post_hook = register_step_pre_hook

@@ -177,7 +177,8 @@ class FittedMemory(WeightRule):
 
     def assign(self, chain: Chain) -> dict[int, WeightRule]:
         """Return this rule for hidden blocks that are a regression, `rest` for the others."""
-        return {l: self if l < len(chain) - 1 and _fits(block) else self.rest for l, block in enumerate(chain)}
+        rest = self.rest.assign(chain)
+        return {l: self if l < len(chain) - 1 and _fits(block) else rest[l] for l, block in enumerate(chain)}
 
     def init(self, block: Block, parameters: Params) -> dict[str, Tensor]:
         W = as_matrix(parameters).detach()

@@ -2,7 +2,6 @@
 contributions."""
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -18,16 +17,16 @@ from altmin.core.weights.decay import undecayed
 from altmin.core.weights.local import BoundOptimizer
 from altmin.core.weights.rule import Change, Proposal, Schedulable, WeightRule, finite, write
 
-IS_TRAINED = attrgetter("requires_grad")
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
 
 
 class Group(NamedTuple):
-    """Blocks with one rule and one learning rate, and what a scheduler moves: a group of a torch optimizer."""
+    """Blocks with one rule and one learning rate, which may be None, and their parameters that are trained."""
 
     rule: WeightRule
+    lr: float | None
     blocks: list[int]
-    schedule: dict[str, Any]
+    params: list[Tensor]
 
 
 class Updates:
@@ -51,8 +50,8 @@ class Updates:
         self.inner_steps = max(rule.inner_steps for rule in self.rules.values())
         """The number of updates on the same problem in each mini-batch."""
         own = [group.rule.optimizer for group in self.groups if isinstance(group.rule, BoundOptimizer)]
-        schedules = [group.schedule for group in self.groups if group.schedule["lr"] is not None]
-        self.optimizer: Any = own[0] if own else Schedulable(schedules)
+        rates = [{"params": group.params, "lr": group.lr} for group in self.groups if group.lr is not None]
+        self.optimizer: Any = own[0] if own else Schedulable(rates)
 
     def _owned(self) -> dict[int, list[int]]:
         """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
@@ -81,18 +80,18 @@ class Updates:
         groups: dict[Any, Group] = {}
         for l, rule in self.rules.items():
             lr = rule.numbers(l).get("lr")
-            group = groups.setdefault((id(rule), lr), Group(rule, [], {"params": [], "lr": lr}))
-            group.schedule["params"] += [p for p in self.own(l, self.theta[l]) if p.requires_grad]
+            group = groups.setdefault((id(rule), lr), Group(rule, lr, [], []))
+            group.params.extend(p for p in self.own(l, self.theta[l]) if p.requires_grad)
             group.blocks.append(l)
-        return list(groups.values())
+        return sorted(groups.values(), key=lambda group: group.lr is None)  # as in the optimizer's groups
 
     def numbers(self) -> dict[int, dict[str, Any]]:
         """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
         found = {}
-        for rule, blocks, schedule in self.groups:
+        for i, (rule, lr, blocks, _) in enumerate(self.groups):
             numbers = rule.numbers(blocks[0])
-            if "lr" in numbers:
-                numbers["lr"] = schedule["lr"]
+            if lr is not None and not isinstance(rule, BoundOptimizer):
+                numbers["lr"] = self.optimizer.param_groups[i]["lr"]
             for l in blocks:
                 found[l] = numbers
         return found
@@ -115,12 +114,12 @@ class Updates:
     def measure(self, l: int, p: Sequence[Tensor], problem: Problem) -> Any:
         """Return the contribution of block l with parameters p, with zeros as the gradients of frozen ones; None for a
         frozen block. If the rule takes several steps it is the problem itself."""
-        trained = list(map(IS_TRAINED, self.theta[l]))
+        trained = [q.requires_grad for q in self.theta[l]]
         if not any(trained):
             return None
         if self.rules[l].inner_steps > 1:
             return problem
-        found = self.rules[l].measure(self.chain.blocks[l], p, problem)
+        found = self.rules[l].measure(problem.block, p, problem)
         if not all(trained) and isinstance(found, list | tuple) and len(found) == len(trained):
             return [g if t else torch.zeros_like(g) for g, t in zip(found, trained, strict=True)]
         return found
@@ -159,8 +158,7 @@ class Updates:
         new, after, present = dict(enumerate(theta)), dict(states), dict(problems)
         for step in range(max(self.rules[l].inner_steps for l in problems)):
             if step:
-                chain = self.chain.blocks
-                present = {l: each.after(chain[l], theta[l], new[l]) for l, each in problems.items()}
+                present = {l: each.after(theta[l], new[l]) for l, each in problems.items()}
             grads = self._summed(present, new)
             whole = self.untied(grads)
             for rule, blocks in self._by_rule(whole):
@@ -177,7 +175,7 @@ class Updates:
     def _summed(self, problems: Mapping[int, Problem], theta: Mapping[int, Any]) -> dict[int, Any]:
         """Return the contributions of problems, over all ranks."""
         total = BucketedSum(next(iter(problems.values())).context)
-        each = {l: self.rules[l].measure(self.chain.blocks[l], theta[l], problem) for l, problem in problems.items()}
+        each = {l: self.rules[l].measure(problem.block, theta[l], problem) for l, problem in problems.items()}
         grads = {l: total.add(found) for l, found in each.items()}
         total.finish()
         return grads
