@@ -101,13 +101,10 @@ class Context:
         tensor([25., 11.])
         """
         known: dict[tuple[int, int], Tensor] = {}
-        found = []
         for u, v in pairs:
-            key = id(u), id(v)
-            if key not in known:
-                known[key] = self.inner(u if self.weights is None else self.weighted(u), v)
-            found.append(known[key])
-        vector = torch.stack(found)
+            if (id(u), id(v)) not in known:
+                known[id(u), id(v)] = self.inner(u if self.weights is None else self.weighted(u), v)
+        vector = torch.stack([known[id(u), id(v)] for u, v in pairs])
         return vector if self.shard is None else self.sum(vector)[0]
 
     def inner(self, u: Tensor, v: Tensor) -> Tensor:
@@ -122,6 +119,14 @@ class Context:
         recorded step has them as tensors without dimensions."""
         entries: list[Any] = vector.tolist()
         return entries
+
+    def choose(self, condition: Any, first: Sequence[Any], second: Sequence[Any]) -> Sequence[Any]:
+        """Return the first numbers and tensors where a condition between `numbers` holds, else the second."""
+        return first if condition else second
+
+    def less(self, x: Tensor, u: Tensor, a: Any) -> Tensor:
+        """Return x - a u, for one of the `numbers` a."""
+        return torch.sub(x, u, alpha=a)
 
     def samples(self, t: Sized) -> Tensor | int:
         """Return the number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they

@@ -1,7 +1,9 @@
 """What steps have in common that `torch.func`, torch.compile or a CUDA graph transforms: no number is read."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from altmin.calculus.context import Context
@@ -12,6 +14,12 @@ class FunctionalContext(Context):
 
     def numbers(self, vector: Tensor) -> list[Any]:
         return list(vector.unbind())
+
+    def choose(self, condition: Any, first: Sequence[Any], second: Sequence[Any]) -> Sequence[Any]:
+        return [torch.where(condition, a, b) for a, b in zip(first, second, strict=True)]
+
+    def less(self, x: Tensor, u: Tensor, a: Any) -> Tensor:
+        return torch.addcmul(x, u, a, value=-1)
 
 
 class CompiledContext(FunctionalContext):

@@ -15,7 +15,7 @@ rise together: a length by which they would becomes 0. The other terms of f fall
 linear: of |delta - (F(c) - F(c - m a g)) / (m a)|^2 + |a g|^2 a length a minimises the linear part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +30,7 @@ TINY = 1e-30
 """Added to divisors: codes whose squared gradient is smaller do not move."""
 Number = Any
 """A float, or a tensor without dimensions where steps are recorded (`Context.numbers`)."""
+Gradient = Callable[[Tensor], Tensor]
 
 
 class Direction(NamedTuple):
@@ -43,20 +44,6 @@ class Direction(NamedTuple):
     output: Tensor
     own: Tensor
     delta: Tensor
-
-
-class Products(NamedTuple):
-    """Inner products of a block whose output has moved by o, and whose input may move.
-
-    square: |o|^2; slope: <o, q>, which is |g|^2 but for codes in time; curvature: <q, H q>; delta: |delta|^2; bend:
-    |H q|^2. Without a code below all but the first are 0.
-    """
-
-    square: Number
-    slope: Number = 0.0
-    curvature: Number = 0.0
-    delta: Number = 0.0
-    bend: Number = 0.0
 
 
 class GradientCodes:
@@ -76,95 +63,88 @@ class GradientCodes:
         self.share, self.order = share, order
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({options})"
 
     def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         """Move the codes below blocks that follow each other. Lists in here go from the top down."""
-        blocks, top, delta = encoded[::-1], target.loss, [target.delta]
-        steps: list[Direction] = []
+        blocks, top, delta, moves = encoded[::-1], target.loss, [target.delta], list[Direction]()
         for k, block in enumerate(blocks):
             if block.is_code:
-                steps.append(self.direction(block, delta[k], blocks[k + 1 : k + 2]))
-                delta.append(steps[k].delta)
-        if not steps:
+                moves.append(self.direction(block, delta[k], blocks[k + 1 : k + 2]))
+                delta.append(moves[k].delta)
+        if not moves:
             return unmoved(encoded[0], target, context)
-        dots = self.products(steps, delta, target, context)
-        price = [each.square for each in dots[1:]]
+        a, costs, squares = self.lengths(blocks, moves, delta, target, context)
+        r, m, gradients = list(delta), [target.scale], list[Gradient | None]([None] * len(blocks))
+        for k in range(top is not None, len(moves)):
+            if self.order == "codes-first" and not blocks[k].block.estimated:
+                r[k] = context.less(r[k], moves[k].output, a[k])
         if top is not None:
-            price[0] = top.price * price[0]
-        a = [self.length(each, own) for each, own in zip(dots, price, strict=False)]
-        moved, m = Moved([], [], []), target.scale
-        if top is not None:
-            a[0], moved = self.below_loss(top, blocks[0], steps[0], a[0], price[0], context)
-            m = a[0]
-        for k in range(len(moved.problems), len(blocks)):
-            block, r, cost = blocks[k], delta[k], dots[k].square
-            if k < len(steps) and not block.block.estimated:
-                cost = cost - a[k] * (2 * dots[k].slope - a[k] * dots[k].curvature)
-                r = less(r, steps[k].output, a[k]) if self.order == "codes-first" else r
-            moved.problems.append(Problem(block.block, block.saved.core, r, delta[k], m, context))
-            moved.costs.append(m * m * cost)
-            moved.squares.append(m * m * dots[k].square)
-            m = m * a[k] if k < len(steps) else m
-        below = Target(delta[-1], m) if len(steps) == len(blocks) else None
-        return Moved(moved.problems[::-1], moved.costs[::-1], moved.squares[::-1], below)
+            price = top.price * squares[1] / 2
+            a[0], r[0], costs[0], gradients[0] = self.below_loss(top, blocks[0], moves[0], a[0], price, context)
+            squares[0] = 0 * costs[0]
+        for length in a:
+            m.append(m[-1] * length)
+        problems = []
+        for k, (F, _, _, saved, *_) in enumerate(blocks):
+            problems.append(Problem(F, saved.core, r[k], delta[k], m[k], context, gradients[k]))
+            costs[k], squares[k] = m[k] * m[k] * costs[k], m[k] * m[k] * squares[k]
+        below = Target(delta[-1], m[-1]) if len(moves) == len(blocks) else None
+        return Moved(problems[::-1], costs[::-1], squares[: len(blocks)][::-1], below)
 
-    def direction(self, block: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
+    def direction(self, above: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
         """Return how the code below a block moves, given the gradient at the block's output. below: the block of that
         code, if it is known."""
-        g = block.vjp(delta)
-        return Direction(g, block.jvp(g), g, g)
+        F, p, _, saved, *_ = above
+        g = F.vjp(p, saved, delta)
+        return Direction(g, F.jvp(p, saved, g), g, g)
 
-    def products(
-        self, steps: Sequence[Direction], delta: Sequence[Tensor], target: Target, context: Context
-    ) -> list[Products]:
-        """Return the inner products of the blocks above codes, and of the block below the last one, from one vector."""
+    def lengths(
+        self,
+        blocks: Sequence[Encoded],
+        moves: Sequence[Direction],
+        delta: Sequence[Tensor],
+        target: Target,
+        context: Context,
+    ) -> tuple[list[Number], list[Number], list[Number]]:
+        """Return the length of every move; of every block |o - a q|^2, were it linear, for the distance o between its
+        output and its code, per length; and |o|^2. All inner products are entries of one vector."""
         top, pairs, o = target.loss, [], target.delta
-        for k, (u, q, own, _) in enumerate(steps):
+        for k, (u, q, own, _) in enumerate(moves):
             Hq = q if k or top is None else top.hessian(q)
-            bounded = q if k or top is None else top.curved(q, Hq, self.share)
+            bounded = Hq if k or top is None or top.loss.curves else top.curved(q, Hq, self.share)
             slope = (own, own) if own is u and o is delta[k] else (o, q)
             pairs += [(o, o), slope, (q, Hq), (delta[k], delta[k]), (bounded, bounded)]
             o = own
         numbers = context.numbers(context.inners([*pairs, (o, o)]))
-        return [Products(*numbers[5 * k : 5 * k + 5]) for k in range(len(steps) + 1)]
-
-    def length(self, above: Products, price: Number) -> Number:
-        """Return the length of a code's move, given what lies above it and kappa |g|^2."""
-        longest = self.share * (above.delta / (above.bend + TINY)) ** 0.5
-        return least(above.slope / (above.curvature + price + TINY), longest)
+        squares, a, costs = numbers[::5], list[Number](), list[Number]()
+        for k in range(len(moves)):
+            square, slope, curvature, whole, bend = numbers[5 * k : 5 * k + 5]
+            price = squares[k + 1] * (1 if k or top is None else top.price)
+            best = (slope + abs(slope)) / 2 / (curvature + price + TINY)
+            longest = self.share * (whole / (bend + TINY)) ** 0.5
+            a += context.choose(longest < best, [longest], [best])
+            costs.append(square - (0 if blocks[k].block.estimated else a[k] * (2 * slope - a[k] * curvature)))
+        return a, costs + squares[len(moves) : len(blocks)], squares
 
     def below_loss(
-        self, top: OutputLoss, block: Encoded, step: Direction, a: Number, price: Number, context: Context
-    ) -> tuple[Number, Moved]:
-        """Return the length of the last code, 0 where f would rise, and the output block."""
+        self, top: OutputLoss, above: Encoded, move: Direction, a: Number, price: Number, context: Context
+    ) -> tuple[Number, Tensor, Number, Gradient]:
+        """Return the length of the last code's move, 0 where f would rise; the gradient of the loss at the moved
+        output; its value there; and its gradient after a further change. price: that of the move over a^2."""
+        F, p, c, saved, *_ = above
         output, value, r = top.output, top.value, top.delta
-        if not block.block.estimated:
-            output = block.replay(less(block.input, step.input, a))[0]
+        if not F.estimated:
+            output = F.replay(p, saved, context.less(c, move.input, a))[0]
             value, r, _ = top.at(output)
         after, before = context.numbers(torch.stack([value, top.value]))
-        rises = top.rises(after, before, 0.0 if block.block.estimated else a * a * price / 2)
-        output, r, after, a = select(rises, (top.output, top.delta, before, 0 * price), (output, r, after, a))
-        gradient = lambda change: top.at(output + change).delta  # noqa: E731
-        problem = Problem(block.block, block.saved.core, r, top.delta, 1.0, context, gradient)
-        return a, Moved([problem], [after], [0 * after])
+        if not F.estimated:
+            rounding = torch.finfo(r.dtype).eps * (16 * abs(before) + top.loss.rounding)
+            falls = after + a * a * price <= before + rounding  # not where it is NaN
+            moved, still = [a, output, r, after], [0 * before, top.output, top.delta, before]
+            a, output, r, after = context.choose(falls, moved, still)
+        return a, r, after, lambda change: top.at(output + change).delta
 
     def why_not_captured(self) -> str:
         return ""
-
-
-def least(a: Number, b: Number) -> Number:
-    return torch.minimum(a, b) if isinstance(a, Tensor) else min(a, b)
-
-
-def select(condition: Any, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return new where a condition, which may be a tensor, holds, else old."""
-    if isinstance(condition, Tensor):
-        return tuple(torch.where(condition, a, b) for a, b in zip(new, old, strict=True))
-    return new if condition else old
-
-
-def less(x: Tensor, u: Tensor, a: Number) -> Tensor:
-    """Return x - a u, in one pass."""
-    return torch.addcmul(x, u, a, value=-1) if isinstance(a, Tensor) else torch.add(x, u, alpha=-a)

@@ -96,7 +96,7 @@ class PrintedCodes:
     def _one(self, each: Encoded, target: Target, context: Context) -> Moved:
         """Move the code below a single block."""
         each, start = each._replace(block=stand_in(each.block)), each.input
-        output, state = each.replay(start)
+        output, state = each.block.replay(each.p, each.saved, start)
         term = Term(target, start, output, self.mean, context)
         anchor, code, momentum = 1 / term.scale if self.anchored else 0.0, start, None
         for _ in range(self.steps):
@@ -105,7 +105,7 @@ class PrintedCodes:
             momentum = g if momentum is None else self.momentum * momentum + g
             code = code - self.lr * (g + self.momentum * momentum)
             code = soft_threshold(code, self.lr * self.l1 * term.l1) if self.l1 else code
-            output, state = each.replay(code)
+            output, state = each.block.replay(each.p, each.saved, code)
         below = Target((start - code) / term.scale, term.scale)
         return _moved(each._replace(saved=state), output, term, below, context)
 
@@ -115,7 +115,7 @@ class PrintedCodes:
         """Move the codes in time below a block that sees each step by itself, from the last step to the first. Return
         also what the recurrent layer then has saved. Tensors are (steps, samples, features)."""
         (V, *bias), (U, W, b) = each.p, recurrent
-        term = Term(target, each.input, each.replay(each.input)[0], False, context)
+        term = Term(target, each.input, each.block.replay(each.p, each.saved, each.input)[0], False, context)
         encoded = matmul(steps.x, U.mT) + b
         encoded = torch.cat([encoded[:1], encoded[1:] + matmul(steps.h[:-1], W.mT)])
         targets = (term.target - bias[0] if bias else term.target).transpose(0, 1)
@@ -141,7 +141,7 @@ class PrintedCodes:
         h = codes.tanh() if steps.real is None else codes.tanh() * steps.real
         own = torch.cat([encoded[:1], encoded[1:] + matmul(h[:-1] - steps.h[:-1], W.mT)])
         left = (own - codes if steps.real is None else (own - codes) * steps.real) / term.scale
-        output, state = each.replay(h.transpose(0, 1))
+        output, state = each.block.replay(each.p, each.saved, h.transpose(0, 1))
         below = Target(left.transpose(0, 1), term.scale)
         return _moved(each._replace(saved=state), output, term, below, context), steps._replace(h=h)
 

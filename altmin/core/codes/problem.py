@@ -32,18 +32,6 @@ class Encoded(NamedTuple):
     is_code: bool = True
     solver_state: Any = None
 
-    def vjp(self, v: Tensor) -> Tensor:
-        """Return J^T v."""
-        return self.block.vjp(self.p, self.saved, v)
-
-    def jvp(self, u: Tensor) -> Tensor:
-        """Return J u."""
-        return self.block.jvp(self.p, self.saved, u)
-
-    def replay(self, c: Tensor) -> tuple[Tensor, State]:
-        """Return the output at another code, and what the modules save there."""
-        return self.block.replay(self.p, self.saved, c)
-
 
 class OutputLoss:
     """The mean loss above the last block. ValueError if the targets do not fit the output.
@@ -70,15 +58,7 @@ class OutputLoss:
         """Return H q as it bounds a length. Where the loss is linear that would be no bound: there it is (1 - share)
         times that of half the mean squared error, q / samples, so that moves vanish with the share and a share of 1 is
         free."""
-        if self.loss.curves:
-            return Hq
         return torch.where((Hq == 0) & (self.delta != 0), (1 - share) / self.samples * q, Hq)
-
-    def rises(self, value: Any, before: Any, price: Any) -> Any:
-        """Return whether a value of the loss and the price of a move exceed the encoded value, `before`, by more than
-        rounding, which NaN does too."""
-        eps = torch.finfo(self.output.dtype).eps
-        return (value + price <= before + eps * (16 * abs(before) + self.loss.rounding)) ^ True
 
 
 class Target(NamedTuple):

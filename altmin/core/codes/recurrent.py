@@ -19,7 +19,7 @@ from torch import Tensor
 from altmin.calculus.recurrent import Recurrence
 from altmin.core.chain import Chain
 from altmin.core.codes.discrete import lacks_derivative
-from altmin.core.codes.gradient import Direction, GradientCodes, Number, Products, least
+from altmin.core.codes.gradient import Direction, GradientCodes
 from altmin.core.codes.problem import Encoded
 
 SWEEPS = ("exact", "parallel")
@@ -61,19 +61,15 @@ class RecurrentCodes(GradientCodes):
             if self.sweep == "parallel" and not (isinstance(layer, Recurrence) and layer.mode == "RNN_TANH"):
                 raise ValueError(f'sweep="parallel" is for Elman layers, given {name}; use sweep="exact"')
 
-    def direction(self, block: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
+    def direction(self, above: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
         """As in `GradientCodes`; codes in time also change the input of their own block, h_{t-1}."""
         layer = below[0].block.core.maps[0] if below else None
         if not isinstance(layer, Recurrence):
-            return super().direction(block, delta, below)
+            return super().direction(above, delta, below)
         p, (steps,) = below[0].p, below[0].saved.core
         activation = layer.activation(p, steps)
-        g = activation.sweep(block.vjp(delta), self.sweep == "parallel")
+        g = activation.sweep(above.block.vjp(above.p, above.saved, delta), self.sweep == "parallel")
         q = activation.jvp(g)
         own = g - layer.feedback(p, steps, q)
-        return Direction(q, block.jvp(q), own, own if self.order == "codes-first" else g)
-
-    def length(self, above: Products, price: Number) -> Number:
-        """As in `GradientCodes`, 0 for a direction along which f rises."""
-        a = super().length(above, price)
-        return -least(-a, 0 * a)
+        moved = above.block.jvp(above.p, above.saved, q)
+        return Direction(q, moved, own, own if self.order == "codes-first" else g)
