@@ -101,18 +101,14 @@ class Context:
         tensor([25., 11.])
         """
         known: dict[tuple[int, int], Tensor] = {}
+        vector = []
         for u, v in pairs:
             if (id(u), id(v)) not in known:
-                known[id(u), id(v)] = self.inner(u if self.weights is None else self.weighted(u), v)
-        vector = torch.stack([known[id(u), id(v)] for u, v in pairs])
-        return vector if self.shard is None else self.sum(vector)[0]
-
-    def inner(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return <u, v> over the rows of this rank. Sequences that lie in memory step by step are not copied for it."""
-        if u.ndim == 3 and not u.is_contiguous():
-            a, b = u.transpose(0, 1), v.transpose(0, 1)
-            u, v = (a, b) if a.is_contiguous() and b.is_contiguous() else (u, v)
-        return torch.dot(u.reshape(-1), v.reshape(-1))
+                w = u if self.weights is None else self.weighted(u)
+                known[id(u), id(v)] = torch.dot(w.reshape(-1), v.reshape(-1))
+            vector.append(known[id(u), id(v)])
+        whole = torch.stack(vector)
+        return whole if self.shard is None else self.sum(whole)[0]
 
     def numbers(self, vector: Tensor) -> list[Any]:
         """Return the entries of a vector as the algorithm computes with them: here as floats, which are read once. A
@@ -131,7 +127,9 @@ class Context:
     def samples(self, t: Sized) -> Tensor | int:
         """Return the number of samples on all ranks, given this rank's as rows of t; the sum of their weights if they
         have any."""
-        return self.count(len(t)) if self.weights is None else self.sum(self.weights.sum())[0]
+        if self.weights is None:
+            return len(t) if self.shard is None else self.count(len(t))
+        return self.sum(self.weights.sum())[0]
 
 
 LOCAL = Context()

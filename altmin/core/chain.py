@@ -63,8 +63,8 @@ class Block:
         return ", ".join(m.module._get_name() for m in self.maps)
 
     def begin(self, x: Batch) -> Tensor:
-        """Of the first block: a mini-batch as its input."""
-        if not isinstance(x, Inputs):
+        """Return a mini-batch as the first block takes it."""
+        if isinstance(x, Tensor):
             return x
         code: Tensor = self.maps[0].module.entry.join(x.tensors)
         return code

@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) -> tuple[list[Tensor], list[State]]:
     """The forward pass: every code gets its linear value. Returns x, or the first of several inputs, the output of
     every block, and the blocks' states. ValueError if a block cannot take its input."""
-    values, states = [blocks[0].begin(x)], []
+    values, states = [x if isinstance(x, Tensor) else blocks[0].begin(x)], []
     for l, block in enumerate(blocks):
         try:
             value, state = block.forward(theta[l], values[-1], context)

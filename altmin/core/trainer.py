@@ -139,28 +139,27 @@ class AltMin:
         are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
         objective are not finite; then the model has not changed.
         """
-        x = self.chain.read(x)
+        x = self._checked(x, y, context)
         if sample_weight is not None:
             context = replace(context, weights=self._checked_weights(sample_weight, x, context))
-        moved, contributions, metrics = self._measured(x, y, context)
-        self.updates.update(contributions, context.samples(x))
-        for m, saved in moved.statistics:
-            m.commit(saved)
-        if self.code_states:
-            overwrite(self.code_states, moved.solver_states)
+        samples, mu = context.samples(x), self.penalty.value
+        moved = move_codes(self.chain, self.theta, self._solver(), self.loss, x, y, mu, context)
+        problems = dict(enumerate(moved.problems))
+        self.updates.update(self._contributions(moved, problems, x, y, context), samples, problems)
+        self._commit(moved)
         self.penalty.step()
-        return metrics
+        return metrics(moved, mu, samples, len(x))
 
     @torch.no_grad()
     def gather(self, x: Any, y: Tensor, context: Context = LOCAL) -> Metrics:
         """One part of a mini-batch that does not fit into memory: like `step`, but weights and mu change in `apply`."""
-        x = self.chain.read(x)
-        moved, contributions, metrics = self._measured(x, y, context)
-        self.updates.gather(contributions, context.count(len(x)))
-        for m, saved in moved.statistics:
-            m.commit(saved)
-        overwrite(self.code_states, moved.solver_states)
-        return metrics
+        x = self._checked(x, y, context)
+        samples, mu = context.count(len(x)), self.penalty.value
+        moved = move_codes(self.chain, self.theta, self._solver(), self.loss, x, y, mu, context)
+        contributions = self._contributions(moved, dict(enumerate(moved.problems)), x, y, context)
+        self.updates.gather(contributions, samples)
+        self._commit(moved)
+        return metrics(moved, mu, samples, len(x))
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -204,29 +203,36 @@ class AltMin:
         load_parts({"weights": self.updates, "penalty": self.penalty}, states, "AltMin")
         overwrite(self.code_states, codes)
 
-    def _measured(self, x: Batch, y: Tensor, context: Context) -> tuple[Outcome, list[Any], Metrics]:
-        """Encodes a batch, moves its codes and measures every block's problem; the model does not change. `Diverged` or
-        ValueError unless everything is finite."""
+    def _checked(self, x: Any, y: Tensor, context: Context) -> Batch:
+        """Return the inputs as blocks take them. ValueError for a batch or a model that a step does not take."""
+        x = x if isinstance(x, Tensor) and len(self.chain.inputs) == 1 else self.chain.read(x)
         check(x, y)
         self.chain.demand_unchanged()
         if self.unchecked:
             self.check_once(x, y, context)
-        mu = self.penalty.value
-        codes = with_states(self.codes, list(self.code_states.values())) if self.code_states else self.codes
-        moved = move_codes(self.chain, self.theta, codes, self.loss, x, y, mu, context)
-        contributions: list[Any] = [None] * len(moved.problems)
+        return x
+
+    def _solver(self) -> CodeSolver:
+        return with_states(self.codes, list(self.code_states.values())) if self.code_states else self.codes
+
+    def _contributions(
+        self, moved: Outcome, problems: dict[int, Problem], x: Batch, y: Tensor, context: Context
+    ) -> dict[int, Any]:
+        """Return the contribution of every block to the weight step. `Diverged` or ValueError unless everything is
+        finite."""
         total = None if context.shard is None else BucketedSum(context)
-        for l in range(len(contributions) - 1, -1, -1):  # sums of upper blocks are sent while lower ones are computed
-            found = self.updates.measure(l, self.theta[l], moved.problems[l])
-            contributions[l] = found if total is None or isinstance(found, Problem) else total.add(found)
-        if total is not None:
-            moved = moved._replace(checked=moved.checked.new_tensor(total.finish(moved.checked)[0]))
-        objective = moved.objective
-        if not all(map(math.isfinite, (objective, moved.checked, moved.loss))):
+        contributions = self.updates.measure(self.theta, problems, total)
+        checked = moved.checked if total is None else total.finish(moved.checked)[0]
+        if not all(map(math.isfinite, (moved.objective, checked, moved.loss))):
             raise self._not_finite(x, y, context)
-        samples = len(x) if total is None and context.weights is None else float(context.samples(x))
-        sizes = [problem.delta.numel() * samples / len(x) for problem in moved.problems[:-1]]  # the same on all ranks
-        return moved, contributions, Metrics(moved.loss, mu, objective, moved.costs[:-1], moved.squares[:-1], sizes)
+        return contributions
+
+    def _commit(self, moved: Outcome) -> None:
+        """Write the next buffers of the model and states of the code solver."""
+        for m, saved in moved.statistics:
+            m.commit(saved)
+        if self.code_states:
+            overwrite(self.code_states, moved.solver_states)
 
     def _checked_weights(self, w: Any, x: Batch, context: Context) -> Tensor:
         """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
@@ -254,6 +260,13 @@ class AltMin:
             if not bool(value.isfinite().all()):
                 return Diverged(f"block {l} ({self.chain.blocks[l]})")
         return Diverged("the objective")
+
+
+def metrics(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
+    """Return the metrics of a step. samples: their number on all ranks, or the sum of their weights; rows: of this
+    rank."""
+    sizes = [problem.delta.numel() * samples / rows for problem in moved.problems[:-1]]
+    return Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.squares[:-1], sizes)
 
 
 def check_model(model: nn.Module) -> None:

@@ -178,8 +178,7 @@ class AltMinStep(CapturedStep):
         values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
         overwrite(self.am.code_states, states, ok)
         if grads:
-            for proposal in self.am.updates.propose(grads, len(x), self.numbers):
-                proposal.apply(ok)
+            self.am.updates.propose(grads, len(x), {}, self.numbers).apply(ok)
         self.before = self.before or self._fixed()
         return values
 
@@ -195,20 +194,21 @@ class AltMinStep(CapturedStep):
         before, taken, mu = self.state.unbind()
         codes = with_states(am.codes, list(am.code_states.values()))
         moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), context)
-        found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
-        found = {l: each for l, each in found.items() if each is not None}
+        problems = dict(enumerate(moved.problems))
+        contributions = updates.measure(theta, problems)
         numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.squares[:-1]]
         values = torch.stack([torch.as_tensor(n, device=mu.device).double() for n in numbers])
         ok = (before > 0) & moved.is_finite
-        if self.pure and found:
-            changes = updates.changes(am.theta, updates.states, found, updates.rates(self.numbers, len(x), kind))
+        if self.pure and contributions:
+            rates = updates.rates(len(x), kind, self.numbers)
+            changes = updates.changes(am.theta, updates.states, contributions, rates, problems)
             ok = ok & finite(changes)
             updates.write(changes, ok)
         mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
         self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
         _commit(moved.statistics, ok)
         sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
-        return values, ok, sizes, {} if self.pure else found, moved.solver_states
+        return values, ok, sizes, {} if self.pure else contributions, moved.solver_states
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)

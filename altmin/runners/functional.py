@@ -26,6 +26,6 @@ class CompiledContext(FunctionalContext):
     """That of a step which is compiled as a whole. A compiled function sums each row where u and v are made, and then
     all rows of all pairs in one kernel; sums over whole tensors would take two kernels for each pair."""
 
-    def inner(self, u: Tensor, v: Tensor) -> Tensor:
-        rows = (u * v).sum(tuple(range(1, u.ndim))) if u.ndim > 1 else u * v
-        return rows.sum()
+    def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        rows = [(u * v).sum(tuple(range(1, u.ndim))) if u.ndim > 1 else u * v for u, v in pairs]
+        return torch.stack([each.sum() for each in rows])

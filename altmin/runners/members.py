@@ -128,10 +128,9 @@ class AltMinTemplate(Template):
         )
         with self.swapped(buffers):
             moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), CONTEXT)
-            found = {l: updates.measure(l, theta[l], problem) for l, problem in enumerate(moved.problems)}
             numbers = {l: {**constant[l], **state.numbers[l]} for l in constant}
-            found = {l: each for l, each in found.items() if each is not None}
-            changes = updates.changes(theta, state.rules, found, updates.rates(numbers, len(x), kind))
+            problems, rates = dict(enumerate(moved.problems)), updates.rates(len(x), kind, numbers)
+            changes = updates.changes(theta, state.rules, updates.measure(theta, problems), rates, problems)
             for m, saved in moved.statistics:  # not before: gradients may take another pass
                 m.commit(saved)
         by_place = {place: c for l, (own, _) in changes.items() for place, c in zip(self.blocks[l], own, strict=True)}

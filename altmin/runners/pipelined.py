@@ -51,7 +51,7 @@ class Pipelined:
         """By block, after the parts whose codes have moved."""
         self.unmeasured: deque[tuple[int, int]] = deque()
         """Parts and blocks whose weights have not been measured yet."""
-        self.contributions: dict[int, list[Any]] = {}
+        self.contributions: dict[int, dict[int, Any]] = {}
         self.costs, self.moved, self.sizes = ([0.0] * len(am.chain) for _ in range(3))
         self.loss = 0.0
         self.error: Exception | None = None
@@ -131,9 +131,8 @@ class Pipelined:
         while len(self.unmeasured) > later * len(self.own.blocks):
             i, l = self.unmeasured.popleft()
             problem = self.parts[i].problems.pop(l)
-            contributions = self.contributions.setdefault(i, [None] * len(am.chain))
             self.sizes[l] += problem.delta.numel()
-            contributions[l] = am.updates.measure(l, am.theta[l], problem)
+            self.contributions.setdefault(i, {}).update(am.updates.measure(am.theta, {l: problem}))
             if not self.parts[i].problems:
                 first, end = self.rows[i]
                 del self.parts[i]

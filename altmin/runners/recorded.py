@@ -141,6 +141,8 @@ class Recorded(Wrapper):
         steps, self.unseen = self.unseen, 0
         taken = self.captured.pull()
         if taken is not None:
+            if self.captured.counter is not None:
+                self.captured.counter.count -= steps - taken
             raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
 
     def settle(self) -> None:

@@ -68,7 +68,8 @@ class GradientCodes:
 
     def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         """Move the codes below blocks that follow each other. Lists in here go from the top down."""
-        blocks, top, delta, moves = encoded[::-1], target.loss, [target.delta], list[Direction]()
+        blocks, top, delta = encoded[::-1], target.loss, [target.delta]
+        moves: list[Direction] = []
         for k, block in enumerate(blocks):
             if block.is_code:
                 moves.append(self.direction(block, delta[k], blocks[k + 1 : k + 2]))
@@ -76,19 +77,19 @@ class GradientCodes:
         if not moves:
             return unmoved(encoded[0], target, context)
         a, costs, squares = self.lengths(blocks, moves, delta, target, context)
-        r, m, gradients = list(delta), [target.scale], list[Gradient | None]([None] * len(blocks))
+        r, m, gradient = list(delta), [target.scale], None
         for k in range(top is not None, len(moves)):
             if self.order == "codes-first" and not blocks[k].block.estimated:
                 r[k] = context.less(r[k], moves[k].output, a[k])
         if top is not None:
             price = top.price * squares[1] / 2
-            a[0], r[0], costs[0], gradients[0] = self.below_loss(top, blocks[0], moves[0], a[0], price, context)
+            a[0], r[0], costs[0], gradient = self.below_loss(top, blocks[0], moves[0], a[0], price, context)
             squares[0] = 0 * costs[0]
         for length in a:
             m.append(m[-1] * length)
         problems = []
         for k, (F, _, _, saved, *_) in enumerate(blocks):
-            problems.append(Problem(F, saved.core, r[k], delta[k], m[k], context, gradients[k]))
+            problems.append(Problem(F, saved.core, r[k], delta[k], m[k], context, None if k else gradient))
             costs[k], squares[k] = m[k] * m[k] * costs[k], m[k] * m[k] * squares[k]
         below = Target(delta[-1], m[-1]) if len(moves) == len(blocks) else None
         return Moved(problems[::-1], costs[::-1], squares[: len(blocks)][::-1], below)
@@ -118,7 +119,8 @@ class GradientCodes:
             pairs += [(o, o), slope, (q, Hq), (delta[k], delta[k]), (bounded, bounded)]
             o = own
         numbers = context.numbers(context.inners([*pairs, (o, o)]))
-        squares, a, costs = numbers[::5], list[Number](), list[Number]()
+        a: list[Number] = []
+        costs, squares = [], numbers[::5]
         for k in range(len(moves)):
             square, slope, curvature, whole, bend = numbers[5 * k : 5 * k + 5]
             price = squares[k + 1] * (1 if k or top is None else top.price)

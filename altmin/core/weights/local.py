@@ -186,8 +186,7 @@ class LocalAdam(LocalRule):
         self.betas, self.eps, self.decoupled = tuple(betas), eps, decoupled_weight_decay
 
     def numbers(self, block: int) -> dict[str, float]:
-        more = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
-        return super().numbers(block) | more
+        return super().numbers(block) | {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
 
     def stepper(self, rates: Rates, step: Tensor) -> Any:
         c = coefficients(rates, step.double())

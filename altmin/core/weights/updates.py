@@ -2,6 +2,7 @@
 contributions."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,8 @@ from altmin.core.weights.local import BoundOptimizer
 from altmin.core.weights.rule import Change, Proposal, Schedulable, WeightRule, finite, write
 
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
+Contributions = Mapping[int, Any]
+Problems = Mapping[int, Problem]
 
 
 class Group(NamedTuple):
@@ -43,15 +46,18 @@ class Updates:
         self.count = self.samples = 0
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
-        self.prepared: list[Proposal] | None = None
+        self.prepared: Proposal | None = None
         self.groups = self._grouped()
+        self.by_rule = [
+            (rule, [l for l in self.rules if self.rules[l] is rule]) for rule in dict.fromkeys(self.rules.values())
+        ]
         self.kinds = max(rule.kinds for rule in self.rules.values())
         """The number of kinds of updates, see `WeightRule.kind`."""
         self.inner_steps = max(rule.inner_steps for rule in self.rules.values())
-        """The number of updates on the same problem in each mini-batch."""
-        own = [group.rule.optimizer for group in self.groups if isinstance(group.rule, BoundOptimizer)]
+        """The number of updates on the same problems in each mini-batch."""
+        bound = [rule.optimizer for rule, _ in self.by_rule if isinstance(rule, BoundOptimizer)]
         rates = [{"params": group.params, "lr": group.lr} for group in self.groups if group.lr is not None]
-        self.optimizer: Any = own[0] if own else Schedulable(rates)
+        self.optimizer: Any = bound[0] if bound else Schedulable(rates)
 
     def _owned(self) -> dict[int, list[int]]:
         """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
@@ -87,159 +93,142 @@ class Updates:
 
     def numbers(self) -> dict[int, dict[str, Any]]:
         """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
-        found = {}
+        numbers: dict[int, dict[str, Any]] = {}
         for i, (rule, lr, blocks, _) in enumerate(self.groups):
-            numbers = rule.numbers(blocks[0])
+            shared = rule.numbers(blocks[0])
             if lr is not None and not isinstance(rule, BoundOptimizer):
-                numbers["lr"] = self.optimizer.param_groups[i]["lr"]
-            for l in blocks:
-                found[l] = numbers
-        return found
+                shared["lr"] = self.optimizer.param_groups[i]["lr"]
+            numbers.update(dict.fromkeys(blocks, shared))
+        return numbers
 
-    def rates(self, numbers: Mapping[int, Any], samples: Any, kind: int) -> dict[int, dict[str, Any]]:
-        """Return what `WeightRule.update` gets for every block."""
-        found = {}
-        for l, each in numbers.items():
-            found[l] = {**each, "samples": samples, "kind": kind, "decayed": self.decayed[l]}
-        return found
+    def rates(self, samples: Any, kind: int, numbers: Contributions | None = None) -> dict[int, dict[str, Any]]:
+        """Return what `WeightRule.update` gets for every block. numbers: of the rules, None for the present ones."""
+        rates = {}
+        for l, mine in (self.numbers() if numbers is None else numbers).items():
+            rates[l] = {**mine, "samples": samples, "kind": kind, "decayed": self.decayed[l]}
+        return rates
 
     def kind(self, step: int) -> int:
         """Return the kind of the step-th update, from 1."""
-        return max([group.rule.kind(step) for group in self.groups]) if self.kinds > 1 else 0
+        return max([rule.kind(step) for rule, _ in self.by_rule]) if self.kinds > 1 else 0
 
-    def is_trained(self, l: int) -> bool:
-        """Return whether a parameter of block l requires a gradient."""
-        return any(p.requires_grad for p in self.theta[l])
+    def measure(self, theta: Any, problems: Problems, total: BucketedSum | None = None) -> dict[int, Any]:
+        """Return the contributions of the blocks that are trained, by number, with zeros as the gradients of frozen
+        parameters. total: what sums them over ranks, those of upper blocks while lower ones are computed."""
+        contributions = {}
+        for l in sorted(problems, reverse=True):
+            frozen = 0
+            for p in self.theta[l]:
+                frozen += not p.requires_grad
+            if frozen == len(self.theta[l]):
+                continue
+            measured = self.rules[l].measure(problems[l].block, theta[l], problems[l])
+            if frozen and isinstance(measured, list | tuple) and len(measured) == len(self.theta[l]):
+                pairs = zip(measured, self.theta[l], strict=True)
+                measured = [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs]
+            contributions[l] = measured if total is None else total.add(measured)
+        return contributions
 
-    def measure(self, l: int, p: Sequence[Tensor], problem: Problem) -> Any:
-        """Return the contribution of block l with parameters p, with zeros as the gradients of frozen ones; None for a
-        frozen block. If the rule takes several steps it is the problem itself."""
-        trained = [q.requires_grad for q in self.theta[l]]
-        if not any(trained):
-            return None
-        if self.rules[l].inner_steps > 1:
-            return problem
-        found = self.rules[l].measure(problem.block, p, problem)
-        if not all(trained) and isinstance(found, list | tuple) and len(found) == len(trained):
-            return [g if t else torch.zeros_like(g) for g, t in zip(found, trained, strict=True)]
-        return found
-
-    def untied(self, contributions: Mapping[int, Any]) -> dict[int, Any]:
-        """Return contributions without None, in which the gradient of a parameter of several blocks is the sum of
-        theirs, in the first block that has it."""
-        found = {}
-        for l, each in contributions.items():
-            if each is not None:
-                found[l] = each
+    def untied(self, contributions: Contributions) -> Contributions:
+        """Return contributions in which the gradient of a parameter of several blocks is the sum of theirs, in the
+        first block that has it."""
         if not self.owned:
-            return found
+            return contributions
         totals: dict[int, Tensor] = {}
-        for l, grads in found.items():
+        for l, grads in contributions.items():
             for p, g in zip(self.theta[l], grads, strict=True):
                 totals[id(p)] = totals[id(p)] + g if id(p) in totals else g
-        return {l: [totals[id(p)] for p in self.own(l, self.theta[l])] for l in found}
+        return {l: [totals[id(p)] for p in self.own(l, self.theta[l])] for l in contributions}
 
     def changes(
-        self, theta: Theta, states: Mapping[int, Any], contributions: Mapping[int, Any], rates: Mapping[int, Any]
+        self,
+        theta: Theta,
+        states: Mapping[int, Any],
+        contributions: Contributions,
+        rates: Mapping[int, Any],
+        problems: Problems,
     ) -> dict[int, Change]:
-        """Return the changes of the blocks' own parameters, and the next states, as functions of tensors."""
-        problems = {l: each for l, each in contributions.items() if isinstance(each, Problem)}
-        found = self._after_steps(theta, states, problems, rates) if problems else {}
-        others = self.untied({l: each for l, each in contributions.items() if l not in problems})
-        for rule, blocks in self._by_rule(others):
-            own = {l: self.own(l, theta[l]) for l in blocks}
-            found |= rule.update_all(own, states, {l: others[l] for l in blocks}, rates)
-        return found
+        """Return the changes of the blocks' own parameters, and the next states, as functions of tensors. problems:
+        those of the contributions, on which rules with several inner steps take the others."""
+        changes = self._changes(theta, states, contributions, rates)
+        for step in range(1, self.inner_steps):
+            new, after = self._moved(theta, changes), {**states, **{l: state for l, (_, state) in changes.items()}}
+            rest = {l: problems[l].after(theta[l], new[l]) for l in contributions if self.rules[l].inner_steps > step}
+            total = BucketedSum(next(iter(rest.values())).context)
+            measured = self.measure(new, rest, total)
+            total.finish()
+            for l, (more, state) in self._changes(new, after, measured, rates).items():
+                changes[l] = [a + b for a, b in zip(changes[l][0], more, strict=True)], state
+        return changes
 
-    def _after_steps(
-        self, theta: Theta, states: Mapping[int, Any], problems: Mapping[int, Problem], rates: Mapping[int, Any]
+    def _changes(
+        self, theta: Theta, states: Mapping[int, Any], contributions: Contributions, rates: Mapping[int, Any]
     ) -> dict[int, Change]:
-        """Return what several updates on the same problems change."""
-        new, after, present = dict(enumerate(theta)), dict(states), dict(problems)
-        for step in range(max(self.rules[l].inner_steps for l in problems)):
-            if step:
-                present = {l: each.after(theta[l], new[l]) for l, each in problems.items()}
-            grads = self._summed(present, new)
-            whole = self.untied(grads)
-            for rule, blocks in self._by_rule(whole):
-                own = {l: self.own(l, new[l]) for l in blocks}
-                for l, (changes, state) in rule.update_all(own, after, {l: whole[l] for l in blocks}, rates).items():
-                    moved = {id(p): c for p, c in zip(self.own(l, self.theta[l]), changes, strict=True)}
-                    new[l] = [q + moved.get(id(p), 0.0) for p, q in zip(self.theta[l], new[l], strict=True)]
-                    after[l] = state
-        return {
-            l: ([b - a for a, b in zip(self.own(l, theta[l]), self.own(l, new[l]), strict=True)], after[l])
-            for l in problems
-        }
+        """Return the changes by one update of every rule."""
+        changes: dict[int, Change] = {}
+        untied = self.untied(contributions)
+        for rule, blocks in self.by_rule:
+            if mine := {l: untied[l] for l in blocks if l in untied}:
+                changes |= rule.update_all({l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
+        return changes
 
-    def _summed(self, problems: Mapping[int, Problem], theta: Mapping[int, Any]) -> dict[int, Any]:
-        """Return the contributions of problems, over all ranks."""
-        total = BucketedSum(next(iter(problems.values())).context)
-        each = {l: self.rules[l].measure(problem.block, theta[l], problem) for l, problem in problems.items()}
-        grads = {l: total.add(found) for l, found in each.items()}
-        total.finish()
-        return grads
-
-    def _by_rule(self, blocks: Mapping[int, Any]) -> list[tuple[WeightRule, Sequence[int]]]:
-        """Return the rules of some blocks, each with its own."""
-        rules: dict[int, tuple[WeightRule, list[int]]] = {}
-        for l in blocks:
-            rules.setdefault(id(self.rules[l]), (self.rules[l], []))[1].append(l)
-        return list(rules.values())
+    def _moved(self, theta: Theta, changes: Mapping[int, Change]) -> list[list[Tensor]]:
+        """Return the parameters of all blocks after changes of their own ones."""
+        rows = [(self.own(l, self.theta[l]), moves) for l, (moves, _) in changes.items()]
+        moves = {id(p): move for params, each in rows for p, move in zip(params, each, strict=True)}
+        blocks = zip(self.theta, theta, strict=True)
+        return [[q + moves.get(id(p), 0.0) for p, q in zip(params, old, strict=True)] for params, old in blocks]
 
     def propose(
-        self, contributions: Mapping[int, Any], samples: Any, numbers: Mapping[int, Any] | None = None
-    ) -> list[Proposal]:
-        """Return the next update, as proposals of all rules. numbers: of the blocks' rules, None for the present
-        ones."""
-        rates = self.rates(self.numbers() if numbers is None else numbers, samples, self.kind(self.count + 1))
+        self, contributions: Contributions, samples: Any, problems: Problems, numbers: Contributions | None = None
+    ) -> Proposal:
+        """Return the next update; arguments as in `changes` and `rates`."""
+        rates = self.rates(samples, self.kind(self.count + 1), numbers)
         with torch.autocast(self.theta[0][0].device.type, enabled=False):
-            return self._proposed(contributions, rates)
+            if self.inner_steps > 1 and problems:
+                changes = self.changes(self.theta, self.states, contributions, rates, problems)
+                return Proposal(finite(changes), partial(self.write, changes))
+            untied = self.untied(contributions) if self.owned else contributions
+            theta = dict(enumerate(self.theta))
+            proposals: list[Proposal] = []
+            for l in self.owned:
+                theta[l] = self.own(l, theta[l])
+            for rule, blocks in self.by_rule:
+                if mine := {l: untied[l] for l in blocks if l in untied}:
+                    proposals.append(rule.propose(theta, self.states, mine, rates))
+        if len(proposals) == 1:
+            return proposals[0]
 
-    def _proposed(self, contributions: Mapping[int, Any], rates: Mapping[int, Any]) -> list[Proposal]:
-        if self.inner_steps > 1:
-            changes = self.changes(self.theta, self.states, contributions, rates)
-            return [Proposal(finite(changes), lambda ok: self.write(changes, ok))]
-        found, proposals = self.untied(contributions), []
-        for rule, blocks in self._by_rule(found):
-            theta, mine = {}, {}
-            for l in blocks:
-                theta[l], mine[l] = self.own(l, self.theta[l]), found[l]
-            proposals.append(rule.propose(theta, self.states, mine, rates))
-        return proposals
+        def apply(ok: Tensor | None) -> None:
+            for each in proposals:
+                each.apply(ok)
+
+        return Proposal(torch.stack([each.finite for each in proposals] or [torch.tensor(True)]).all(), apply)
 
     def write(self, changes: Mapping[int, Change], ok: Tensor | None = None) -> None:
         """Apply what `changes` has returned, where ok."""
         write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)
 
-    def update(self, contributions: Sequence[Any], samples: Any) -> None:
-        """Take the step of one mini-batch, given the contribution of every block. `Diverged`, and nothing changes, if
-        weights or state would not be finite."""
-        self._apply(self._checked(dict(enumerate(contributions)), samples))
+    def update(self, contributions: Contributions, samples: Any, problems: Problems) -> None:
+        """Take the step of one mini-batch. `Diverged`, and nothing changes, if weights or state would not be
+        finite."""
+        proposal = self.propose(contributions, samples, problems)
+        if not proposal.finite:
+            raise Diverged("the weights' next value", SMALLER)
+        self._take(proposal)
 
-    def _checked(self, contributions: Mapping[int, Any], samples: Any) -> list[Proposal]:
-        proposals = self.propose(contributions, samples)
-        for each in proposals:
-            if not bool(each.finite):
-                raise Diverged("the weights' next value", SMALLER)
-        return proposals
-
-    def _apply(self, proposals: Sequence[Proposal]) -> None:
-        for each in proposals:
-            each.apply(None)
+    def _take(self, proposal: Proposal) -> None:
+        proposal.apply(None)
         torch.clear_autocast_cache()  # of rounded weights
         self.count += 1
 
-    def gather(self, contributions: Sequence[Any], samples: int) -> None:
+    def gather(self, contributions: Contributions, samples: int) -> None:
         """Add a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if it
-        is not finite. None for blocks that are not gathered here."""
-        mine = {l: each for l, each in enumerate(contributions) if each is not None}
-        problems = {l: each for l, each in mine.items() if isinstance(each, Problem)}
-        mine |= self._summed(problems, dict(enumerate(self.theta))) if problems else {}
-        for l, each in mine.items():
+        is not finite."""
+        for l, each in contributions.items():
             if not all(bool(all_finite(t)) for t in pytree.tree_leaves(each)):
                 raise Diverged(f"the contribution of block {l}", SMALLER)
-        for l, each in mine.items():
+        for l, each in contributions.items():
             scaled = pytree.tree_map(lambda t: t * samples, each)
             before = self.gathered.get(l)
             self.gathered[l] = scaled if before is None else pytree.tree_map(torch.add, before, scaled)
@@ -251,7 +240,10 @@ class Updates:
         gathered, samples = self.gathered, self.samples
         self.forget()
         means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
-        self.prepared = self._checked(means, samples)
+        proposal = self.propose(means, samples, {})
+        if not proposal.finite:
+            raise Diverged("the weights' next value", SMALLER)
+        self.prepared = proposal
 
     def apply(self) -> None:
         """Take the step from all contributions gathered since the last one. RuntimeError if there are none."""
@@ -260,7 +252,7 @@ class Updates:
         if self.prepared is None:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         prepared, self.prepared = self.prepared, None
-        self._apply(prepared)
+        self._take(prepared)
 
     def forget(self) -> None:
         """Drop what is gathered or prepared."""
