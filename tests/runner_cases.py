@@ -183,7 +183,6 @@ RULES: dict[str, Callable[[int], dict[str, Any]]] = {
     },
     "sgd": lambda i: {"weights": altmin.LocalSGD(2.0 ** -(4 + i), momentum=0.9 / (1 + i), weight_decay=0.01)},
     "sgd, plain": lambda i: {"weights": altmin.LocalSGD(2.0 ** -(4 + i), momentum=0.0)},
-    "rates of blocks": lambda i: {"weights": altmin.LocalAdam([2.0 ** -(7 + i), 2.0**-8, 2.0**-9, 2.0**-7])},
     "inner steps, l1, clipping": lambda i: {
         "weights": altmin.LocalAdam(2.0**-7, steps=3, l1=2.0 ** -(6 + i), clip_norm=0.1)
     },

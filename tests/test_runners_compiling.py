@@ -48,11 +48,10 @@ def test_a_compiled_step_with_channels_last_that_is_refused_changes_nothing(
     assert recorded.captured.compiled.works
 
 
-def test_frozen_layers_stay_and_others_have_rates_of_their_own(traced: None) -> None:
+def test_frozen_layers_stay(traced: None) -> None:
     model = NETS["normed"].model()
     model[3].requires_grad_(False)
-    rates = [2.0**-7, 2.0**-6, 2.0**-5, 2.0**-4]
-    ordinary, other = (altmin.AltMin(copy.deepcopy(model), weights=altmin.LocalAdam(rates)) for _ in range(2))
+    ordinary, other = (altmin.AltMin(copy.deepcopy(model), weights=altmin.LocalAdam(2.0**-6)) for _ in range(2))
     recorded = Recorded(other)
     for x, y in NETS["normed"].batches(3):
         for method in (ordinary, recorded):

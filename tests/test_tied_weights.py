@@ -116,7 +116,6 @@ def test_the_table_counts_it_once() -> None:
 
 REFUSALS = {
     "a memory": lambda: altmin.methods.create("am-mem", Twice()),
-    "rates": lambda: altmin.AltMin(Twice(), weights=altmin.LocalAdam([1e-3, 1e-3, 1e-2, 1e-3])),
     "gauss-newton": lambda: altmin.methods.create("gauss-newton", Twice()),
     "predictive coding": lambda: altmin.methods.create("predictive-coding", Twice()),
     "an ensemble": lambda: Ensemble([altmin.AltMin(Twice())]),

@@ -38,7 +38,7 @@ def tensors(seed: int, dtype: torch.dtype = F64) -> list[Tensor]:
 
 
 def rates(rule: Any) -> dict[str, Any]:
-    return {**rule.numbers(0), "samples": 1, "kind": 0, "decayed": [True] * len(SHAPES)}
+    return {**rule.numbers(), "samples": 1, "kind": 0, "decayed": [True] * len(SHAPES)}
 
 
 def by_torch(name: str, skipped: int | None = None) -> list[Tensor]:
@@ -89,7 +89,7 @@ def test_numbers_may_be_those_of_each_member(name: str) -> None:
     """Under vmap with numbers of their own, members take the steps of separate calls, in the weights' type."""
     rule, factors = RULES[name][0], torch.tensor([1.0, 0.5, 2.0], dtype=F64)
     p, g = tensors(0, torch.float32), tensors(1, torch.float32)
-    state, numbers = rule.start(p), rule.numbers(0)
+    state, numbers = rule.start(p), rule.numbers()
     constant = {"samples": 1, "kind": 0, "decayed": [True] * len(SHAPES), "beta1": None, **dict.fromkeys(numbers, 0.0)}
     moving = {
         k: v * factors if k in ("lr", "eps", "weight_decay") else v + 0 * factors for k, v in numbers.items() if v

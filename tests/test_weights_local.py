@@ -122,14 +122,6 @@ def test_local_sgd_with_momentum_and_decay_is_sgd_by_hand():
         close(model.parameters(), twin.parameters())
 
 
-def test_each_block_may_have_its_own_learning_rate():
-    model, x, y = setting()
-    before, gradients = values(model), naive_gradients(model, x, y)
-    trainer(model, altmin.LocalSGD(lr=[0.1, 0.0, 0.7])).step(x, y)
-    rates = [0.1, 0.1, 0.0, 0.0, 0.7, 0.7]
-    close(model.parameters(), [b - r * g for b, r, g in zip(before, rates, gradients, strict=True)])
-
-
 @pytest.mark.parametrize("steps", [2, 4])
 def test_several_inner_steps_are_a_loop_over_the_same_codes(steps):
     """A hidden layer's delta is (W a - c) / scale, and follows the weights; that of the output layer, too."""
@@ -182,7 +174,7 @@ def test_frozen_parameters_stay_and_the_others_learn_as_ever():
     model[0].bias.requires_grad_(False)
     model[2].weight.requires_grad_(False)
     model[2].bias.requires_grad_(False)
-    trainer(model, altmin.LocalSGD(lr=[0.1, 0.1, 0.1])).step(x, y)
+    trainer(model, altmin.LocalSGD(lr=0.1)).step(x, y)
     for i, (p, b, g) in enumerate(zip(model.parameters(), before, gradients, strict=True)):
         if i in (1, 2, 3):
             assert torch.equal(p, b)
@@ -284,10 +276,8 @@ def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="lr of LocalAdam must be a finite number of at least 0, given -1"):
         altmin.LocalAdam(lr=-1)
     with pytest.raises(ValueError, match=r"lr of LocalSGD must be a finite number of at least 0, given -0\.5"):
-        altmin.LocalSGD(lr=[0.1, -0.5])
+        altmin.LocalSGD(lr=-0.5)
     with pytest.raises(ValueError, match="steps of LocalSGD must be a whole number of at least 1, given 0"):
         altmin.LocalSGD(steps=0)
-    with pytest.raises(ValueError, match="lr has 2 entries for 3 blocks"):
-        altmin.AltMin(setting()[0], weights=altmin.LocalSGD(lr=[0.1, 0.1]))
     with pytest.raises(ValueError, match="clip_norm of LocalAdam must be a finite number above 0"):
         altmin.LocalAdam(clip_norm=0.0)

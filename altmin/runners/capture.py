@@ -162,8 +162,8 @@ class AltMinStep(CapturedStep):
         self.numbers = am.updates.numbers()
         """Of weight rules, with learning rates on the device."""
         self.rates = [torch.tensor(float(g["lr"]), device=first.device) for g in am.optimizer.param_groups]
-        for group, rate in zip(am.updates.groups, self.rates, strict=False):
-            for l in group.blocks if group.lr is not None else ():
+        for (_, blocks), rate in zip(am.updates.scheduled, self.rates, strict=False):
+            for l in blocks:
                 self.numbers[l]["lr"] = rate
         self.rates_known = [group["lr"] for group in am.optimizer.param_groups]
         self.before: list[Any] | None = None

@@ -88,7 +88,7 @@ def _traits(method: Any) -> Iterator[tuple[str, Any]]:
         yield from _settings("the code solver", method.codes)
         yield from _settings("the penalty", method.penalty, ("start", "value"))
         for rule in {id(rule): rule for rule in method.updates.rules.values()}.values():
-            yield from _settings(f"the weight rule {type(rule).__name__}", rule, ("betas", *rule.numbers(0)))
+            yield from _settings(f"the weight rule {type(rule).__name__}", rule, ("betas", *rule.numbers()))
             yield "momentum of the weight rule", bool(getattr(rule, "momentum", 0))
         inside = {id(p) for block in method.theta for p in block}
         for name, p in method.model.named_parameters():

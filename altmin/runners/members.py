@@ -100,7 +100,7 @@ class AltMinTemplate(Template):
 
     @staticmethod
     def numbers(method: Any) -> Numbers:
-        """Return the numbers of the rules, by group of blocks with one learning rate, or by block without any."""
+        """Return the numbers of the rules, by block."""
         return dict(method.updates.numbers())
 
     @staticmethod
@@ -114,9 +114,8 @@ class AltMinTemplate(Template):
         """Bring a method up to date."""
         overwrite((method.updates.states, method.code_states), (rules, own["codes"]))
         method.penalty.value, method.updates.count = own["mu"].item(), steps
-        for group, scheduled in zip(method.updates.groups, method.optimizer.param_groups, strict=False):
-            if group.lr is not None:
-                scheduled["lr"] = numbers[group.blocks[0]]["lr"]
+        for (_, blocks), group in zip(method.updates.scheduled, method.optimizer.param_groups, strict=False):
+            group["lr"] = numbers[blocks[0]]["lr"]
 
     def step(self, state: State, x: Tensor, y: Tensor, constant: Numbers, kind: int) -> Result:
         """Compute one mini-batch; nothing changes. constant: numbers that are the same for all. kind: of the update."""
@@ -159,7 +158,7 @@ class BackpropTemplate(Template):
     def numbers(method: Any) -> Numbers:
         rule, found = rule_of(method), {}
         for g, group in enumerate(method.optimizer.param_groups):
-            found[g] = {**rule.numbers(0), "lr": float(group["lr"]), "weight_decay": group["weight_decay"]}
+            found[g] = {**rule.numbers(), "lr": float(group["lr"]), "weight_decay": group["weight_decay"]}
         return found
 
     @staticmethod

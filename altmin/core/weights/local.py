@@ -27,7 +27,7 @@ LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.
 class LocalRule(WeightRule):
     """Steps along the gradient of each block's own problem.
 
-    lr: one for all blocks, or a sequence with one for each. weight_decay: of all parameters, or of weight matrices only
+    weight_decay: of all parameters, or of weight matrices only
     unless decay_biases (`weights.decay`). l1: weight of |W|_1, by a proximal step after each, except on biases. steps:
     on the same problem in each mini-batch. clip_norm: the largest norm of all gradients together, as in
     `torch.nn.utils.clip_grad_norm_`; None for no limit.
@@ -39,7 +39,7 @@ class LocalRule(WeightRule):
 
     def __init__(
         self,
-        lr: float | Sequence[float],
+        lr: float,
         weight_decay: float,
         l1: float,
         steps: int,
@@ -47,26 +47,16 @@ class LocalRule(WeightRule):
         decay_biases: bool,
     ):
         of = type(self).__name__
-        for rate in [lr] if isinstance(lr, str) or not isinstance(lr, Sequence) else lr:
-            demand(of, "lr", rate)
-        demand(of, "weight_decay", weight_decay)
-        demand(of, "l1", l1)
+        for name, value in (("lr", lr), ("weight_decay", weight_decay), ("l1", l1)):
+            demand(of, name, value)
         demand(of, "steps", steps, low=1, whole=True)
         if clip_norm is not None:
             demand(of, "clip_norm", clip_norm, above=True)
         self.lr, self.weight_decay, self.l1, self.inner_steps = lr, weight_decay, l1, steps
         self.clip_norm, self.decay_biases = clip_norm, decay_biases
 
-    def assign(self, chain: Chain) -> dict[int, WeightRule]:
-        if isinstance(self.lr, Sequence) and len(self.lr) != len(chain):
-            raise ValueError(
-                f"lr has {len(self.lr)} entries for {len(chain)} blocks; give one for each, or one for all"
-            )
-        return super().assign(chain)
-
-    def numbers(self, block: int) -> dict[str, float]:
-        lr = self.lr[block] if isinstance(self.lr, Sequence) else self.lr
-        return {"lr": lr, "weight_decay": self.weight_decay, "l1": self.l1}
+    def numbers(self) -> dict[str, float]:
+        return {"lr": self.lr, "weight_decay": self.weight_decay, "l1": self.l1}
 
     def init(self, block: Block, parameters: Params) -> State:
         return self.start(parameters)
@@ -165,7 +155,7 @@ class LocalAdam(LocalRule):
 
     def __init__(  # noqa: PLR0913  (the options of torch's Adam, and those of LocalRule)
         self,
-        lr: float | Sequence[float] = 1e-3,
+        lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -185,8 +175,8 @@ class LocalAdam(LocalRule):
         super().__init__(lr, weight_decay, l1, steps, clip_norm, decay_biases)
         self.betas, self.eps, self.decoupled = tuple(betas), eps, decoupled_weight_decay
 
-    def numbers(self, block: int) -> dict[str, float]:
-        return super().numbers(block) | {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
+    def numbers(self) -> dict[str, float]:
+        return super().numbers() | {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
 
     def stepper(self, rates: Rates, step: Tensor) -> Any:
         c = coefficients(rates, step.double())
@@ -216,7 +206,7 @@ class LocalSGD(LocalRule):
 
     def __init__(
         self,
-        lr: float | Sequence[float] = 0.1,
+        lr: float = 0.1,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         l1: float = 0.0,
@@ -232,8 +222,8 @@ class LocalSGD(LocalRule):
     def moments(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("momentum_buffer",) if self.momentum else ()
 
-    def numbers(self, block: int) -> dict[str, float]:
-        return {**super().numbers(block), "momentum": self.momentum}
+    def numbers(self) -> dict[str, float]:
+        return super().numbers() | {"momentum": self.momentum}
 
     def stepper(self, rates: Rates, step: Tensor) -> Any:
         lr = rates["lr"]

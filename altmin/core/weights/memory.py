@@ -121,7 +121,7 @@ class CoActivationMemory(WeightRule):
         """1 for an update that factorises the memories again."""
         return int(self.layer.is_due(step))
 
-    def numbers(self, block: int) -> dict[str, float]:
+    def numbers(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
 
     def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Any]:

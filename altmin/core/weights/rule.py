@@ -59,8 +59,8 @@ class WeightRule:
         """Return the rule of every block, by its number: this one."""
         return dict.fromkeys(range(len(chain)), self)
 
-    def numbers(self, block: int) -> dict[str, float]:
-        """Return the numbers of a block's updates which may differ between the members of an ensemble; "lr" is what a
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers of updates which may differ between the members of an ensemble; "lr" is what a
         scheduler moves. Here the attribute `lr`, if there is one."""
         return {"lr": self.lr} if hasattr(self, "lr") else {}
 

@@ -3,7 +3,7 @@ contributions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,15 +23,6 @@ Contributions = Mapping[int, Any]
 Problems = Mapping[int, Problem]
 
 
-class Group(NamedTuple):
-    """Blocks with one rule and one learning rate, which may be None, and their parameters that are trained."""
-
-    rule: WeightRule
-    lr: float | None
-    blocks: list[int]
-    params: list[Tensor]
-
-
 class Updates:
     """Binds rules to the blocks of a chain. states: by block. count: the number of updates so far. optimizer: what a
     learning-rate scheduler attaches to."""
@@ -47,28 +38,29 @@ class Updates:
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
         self.prepared: Proposal | None = None
-        self.groups = self._grouped()
         self.by_rule = [
             (rule, [l for l in self.rules if self.rules[l] is rule]) for rule in dict.fromkeys(self.rules.values())
         ]
+        self.scheduled = [(rule, blocks) for rule, blocks in self.by_rule if "lr" in rule.numbers()]
+        """Rules with a learning rate, in the order of the optimizer's groups, and their blocks."""
         self.kinds = max(rule.kinds for rule in self.rules.values())
         """The number of kinds of updates, see `WeightRule.kind`."""
         self.inner_steps = max(rule.inner_steps for rule in self.rules.values())
         """The number of updates on the same problems in each mini-batch."""
         bound = [rule.optimizer for rule, _ in self.by_rule if isinstance(rule, BoundOptimizer)]
-        rates = [{"params": group.params, "lr": group.lr} for group in self.groups if group.lr is not None]
-        self.optimizer: Any = bound[0] if bound else Schedulable(rates)
+        groups = [
+            {
+                "params": [p for l in blocks for p in self.own(l, theta[l]) if p.requires_grad],
+                "lr": rule.numbers()["lr"],
+            }
+            for rule, blocks in self.scheduled
+        ]
+        self.optimizer: Any = bound[0] if bound else Schedulable(groups)
 
     def _owned(self) -> dict[int, list[int]]:
         """Return, for blocks that share parameters with an earlier block, the places of those that they do not."""
-        tied, seen, owned, rates = self.chain.tied, set[int](), {}, dict[int, Any]()
+        tied, seen, owned = self.chain.tied, set[int](), {}
         for l, rule in self.rules.items() if tied else ():
-            for p in (p for p in self.theta[l] if id(p) in tied):
-                lr = rule.numbers(l).get("lr")
-                if rates.setdefault(id(p), lr) != lr:
-                    raise ValueError(
-                        f"{tied[id(p)]!r} is used in blocks with the rates {rates[id(p)]} and {lr}; give these one rate"
-                    )
             if type(rule).measure is not WeightRule.measure and any(id(p) in tied for p in self.theta[l]):
                 self.chain.demand_untied(type(rule).__name__)
             own = [i for i, p in enumerate(self.theta[l]) if id(p) not in seen]
@@ -81,24 +73,17 @@ class Updates:
         """Return those of a block's parameters, or of what belongs to them, that no earlier block has."""
         return [parts[i] for i in self.owned[l]] if l in self.owned else parts
 
-    def _grouped(self) -> list[Group]:
-        """Return groups of blocks with one rule and one learning rate."""
-        groups: dict[Any, Group] = {}
-        for l, rule in self.rules.items():
-            lr = rule.numbers(l).get("lr")
-            group = groups.setdefault((id(rule), lr), Group(rule, lr, [], []))
-            group.params.extend(p for p in self.own(l, self.theta[l]) if p.requires_grad)
-            group.blocks.append(l)
-        return sorted(groups.values(), key=lambda group: group.lr is None)  # as in the optimizer's groups
-
     def numbers(self) -> dict[int, dict[str, Any]]:
         """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
+        rates = {
+            rule: group["lr"] for (rule, _), group in zip(self.scheduled, self.optimizer.param_groups, strict=False)
+        }
         numbers: dict[int, dict[str, Any]] = {}
-        for i, (rule, lr, blocks, _) in enumerate(self.groups):
-            shared = rule.numbers(blocks[0])
-            if lr is not None and not isinstance(rule, BoundOptimizer):
-                shared["lr"] = self.optimizer.param_groups[i]["lr"]
-            numbers.update(dict.fromkeys(blocks, shared))
+        for rule, blocks in self.by_rule:
+            present = rule.numbers()
+            if rule in rates:
+                present["lr"] = rates[rule]
+            numbers.update(dict.fromkeys(blocks, present))
         return numbers
 
     def rates(self, samples: Any, kind: int, numbers: Contributions | None = None) -> dict[int, dict[str, Any]]:
