@@ -3,6 +3,7 @@
 Their numbers are in test_runners_matrix.py."""
 
 import copy
+import pickle
 import shutil
 from typing import Any
 
@@ -128,3 +129,42 @@ def test_where_the_compiler_fails_with_one_set_of_options_it_tries_the_next(monk
     assert whole.works
     assert ["combo_kernels" in options for options in tried] == [True, True, False, False]
     assert all(options >= {"fallback_random"} for options in tried)
+
+
+@pytest.mark.parametrize("rule", ["adam", "solved memory"])
+def test_a_trainer_that_compiles_takes_the_steps_of_one_that_does_not(rule: str, traced: None) -> None:
+    """Also by a scheduler's rates, with fewer samples, after a batch that is refused, as a copy and from a file."""
+    ordinary, plain = build("normed", rule), build("normed", rule)
+    compiled = altmin.AltMin(plain.model, weights=plain.weights, penalty=plain.penalty, compile=True)
+    data = NETS["normed"].batches(6)
+    plans = [torch.optim.lr_scheduler.StepLR(each.optimizer, 2, 0.5) for each in (ordinary, compiled)]
+    for i, (x, y) in enumerate(data):
+        x, y = (x[:3], y[:3]) if i == 3 else (x, y)
+        metrics, expected = compiled.step(x, y), ordinary.step(x, y)
+        assert float(metrics.loss) == pytest.approx(float(expected.loss), rel=1e-9)
+        assert metrics.objective == pytest.approx(float(expected.objective), rel=1e-9)
+        assert compiled.penalty.value == pytest.approx(ordinary.penalty.value)
+        for plan in plans:
+            plan.step()
+    with pytest.raises(ValueError, match="the input holds NaN"):
+        compiled.step(data[0][0] * torch.nan, data[0][1])
+    same(state(compiled), state(ordinary), 1e-7)
+    copied, pickled = copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))
+    for each in (ordinary, compiled, copied, pickled):
+        each.step(*data[0])
+    for each in (compiled, copied, pickled):
+        same(state(each), state(ordinary), 1e-7)
+    assert compiled.compiled.captured.compiled.works
+
+
+def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: None) -> None:
+    ordinary, plain = build("autograd", "adam"), build("autograd", "adam")
+    compiled = altmin.AltMin(plain.model, weights=plain.weights, penalty=plain.penalty, compile=True)
+    data = NETS["autograd"].batches(3)
+    with pytest.warns(UserWarning, match="torch cannot"):
+        compiled.step(*data[0])
+    ordinary.step(*data[0])
+    for x, y in data[1:]:
+        assert float(compiled.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-12)
+    assert not compiled.compiled.programs
+    same(state(compiled), state(ordinary), 1e-7)

@@ -2,9 +2,9 @@
 
 import copy
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,9 @@ class AltMin:
     one of "gradient", "printed", "discrete", "straight-through" and, for codes in time,
     "exact" and "parallel"; a number for the penalty is a constant mu. at: after which modules to cut the
     model, see `split`. check: whether the first step begins with `check_once`. inputs: the arguments of the model's
-    forward that a mini-batch has, see `split`; a mini-batch of several is a tuple, or a dict by their names.
+    forward that a mini-batch has, see `split`; a mini-batch of several is a tuple, or a dict by their names. compile:
+    whether steps are compiled, on a GPU recorded besides: the same numbers up to rounding. ValueError for codes or
+    weights that cannot be; batches that differ from the first, and steps that torch cannot compile, are taken as ever.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -83,7 +85,10 @@ class AltMin:
     [0, 1, 1, 0]
     """
 
-    def __init__(
+    compiler: ClassVar[Callable[["AltMin"], Any] | None] = None
+    """What takes the steps of a trainer with compile=True; `altmin.runners.recorded` sets it."""
+
+    def __init__(  # noqa: PLR0913  (public)
         self,
         model: nn.Module,
         loss: LossFunction | None = None,
@@ -93,6 +98,7 @@ class AltMin:
         at: Collection[str] | None = None,
         check: bool = True,
         inputs: Sequence[str] | None = None,
+        compile: bool = False,
     ):
         self.model = model
         self.chain = split(model, at, inputs)
@@ -119,9 +125,26 @@ class AltMin:
         self.updates = Updates(self.weights, self.chain, self.theta)
         self.unchecked = check
         """Whether `check_once` is still to come."""
+        self.compiled = self._compiled() if compile else None
 
     def __repr__(self) -> str:
-        return f"AltMin(loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r})"
+        compiled = "" if self.compiled is None else ", compile=True"
+        parts = f"loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r}"
+        return f"AltMin({parts}{compiled})"
+
+    def _compiled(self) -> Any:
+        """Return what takes the steps of a copy that shares everything with this trainer."""
+        assert AltMin.compiler is not None
+        plain: AltMin = object.__new__(type(self))
+        vars(plain).update({**vars(self), "compiled": None})
+        return AltMin.compiler(plain)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.compiled = self._compiled() if state["compiled"] else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "compiled": getattr(self, "compiled", None) is not None}
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -139,6 +162,9 @@ class AltMin:
         are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
         objective are not finite; then the model has not changed.
         """
+        if self.compiled is not None and sample_weight is None and context is LOCAL:
+            metrics: Metrics = self.compiled.step(x, y)
+            return metrics
         x = self._checked(x, y, context)
         if sample_weight is not None:
             context = replace(context, weights=self._checked_weights(sample_weight, x, context))
@@ -148,7 +174,7 @@ class AltMin:
         self.updates.update(self._contributions(moved, problems, x, y, context), samples, problems)
         self._commit(moved)
         self.penalty.step()
-        return metrics(moved, mu, samples, len(x))
+        return metrics_of(moved, mu, samples, len(x))
 
     @torch.no_grad()
     def gather(self, x: Any, y: Tensor, context: Context = LOCAL) -> Metrics:
@@ -159,7 +185,7 @@ class AltMin:
         contributions = self._contributions(moved, dict(enumerate(moved.problems)), x, y, context)
         self.updates.gather(contributions, samples)
         self._commit(moved)
-        return metrics(moved, mu, samples, len(x))
+        return metrics_of(moved, mu, samples, len(x))
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -262,7 +288,7 @@ class AltMin:
         return Diverged("the objective")
 
 
-def metrics(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
+def metrics_of(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
     """Return the metrics of a step. samples: their number on all ranks, or the sum of their weights; rows: of this
     rank."""
     sizes = [problem.delta.numel() * samples / rows for problem in moved.problems[:-1]]

@@ -67,6 +67,10 @@ class CapturedStep:
         """Copy what has changed on the CPU (learning rates, mu) to the device. ValueError if something has changed
         that is part of the recording."""
 
+    def is_accepted(self) -> bool:
+        """Wait for the device and copy back mu; return whether all steps since the last `pull` were accepted."""
+        return True
+
     def pull(self) -> int | None:
         """Wait for the device and copy back what it has changed. Return None if all steps since the last call were
         accepted, else the number of steps before the first that was not finite; later ones are accepted again."""
@@ -161,11 +165,10 @@ class AltMinStep(CapturedStep):
         self.known = am.penalty.value
         self.numbers = am.updates.numbers()
         """Of weight rules, with learning rates on the device."""
-        self.rates = [torch.tensor(float(g["lr"]), device=first.device) for g in am.optimizer.param_groups]
-        for (_, blocks), rate in zip(am.updates.scheduled, self.rates, strict=False):
+        self.rates = Rates(am.optimizer)
+        for (_, blocks), rate in zip(am.updates.scheduled, self.rates.rates, strict=False):
             for l in blocks:
                 self.numbers[l]["lr"] = rate
-        self.rates_known = [group["lr"] for group in am.optimizer.param_groups]
         self.before: list[Any] | None = None
         """What is part of the recording, once the first step has been taken."""
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
@@ -236,22 +239,23 @@ class AltMinStep(CapturedStep):
     def push(self) -> None:
         self.am.chain.demand_unchanged()
         _demand_same(self.before, self._fixed())
-        for i, group in enumerate(self.am.optimizer.param_groups):
-            if group["lr"] != self.rates_known[i]:
-                self.rates_known[i] = group["lr"]
-                self.rates[i].fill_(group["lr"])
+        self.rates.push()
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
             self.state[2].fill_(self.known)
 
+    def is_accepted(self) -> bool:
+        ok, _, self.known = self.state.tolist()
+        self.am.penalty.value = self.known
+        return bool(ok)
+
     def pull(self) -> int | None:
-        ok, taken, mu = self.state.tolist()
-        self.am.penalty.value = self.known = mu
+        taken, ok = int(self.state[1]), self.is_accepted()
         self.state[0].fill_(1.0)
         self.state[1].zero_()
         if not _all_finite([t for t in self.tensors()[1:] if t.is_floating_point()]):
             raise Diverged("a weight or one of its rule's numbers", "lower the learning rate")
-        return None if ok else int(taken)
+        return None if ok else taken
 
 
 class BackpropStep(CapturedStep):

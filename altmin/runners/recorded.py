@@ -162,6 +162,27 @@ class Recorded(Wrapper):
             self.programs = {}
 
 
+class CompiledSteps(Recorded):
+    """The steps of an `AltMin` with compile=True: `Recorded`, where each is checked at once. A step that was refused,
+    and one that torch cannot compile for a CPU, is taken by the trainer's own."""
+
+    def __init__(self, am: AltMin):
+        super().__init__(am, quiet=True)
+
+    def step(self, x: Any, y: Tensor, **how: Any) -> Any:
+        metrics = super().step(x, y, **how)
+        if self.unseen and not self.captured.is_accepted():
+            self.settle()
+            return self.method.step(x, y, **how)  # its error names the place
+        if self.programs and not self.x.is_cuda and getattr(self.captured.compiled, "works", False) is False:
+            self.synchronize()
+            self.programs, self.possible = {}, False
+        return metrics
+
+
+AltMin.compiler = CompiledSteps
+
+
 def _placed(there: Tensor, t: Tensor) -> Tensor:
     """Return a batch where the step reads it: on a GPU in memory of its own, on a CPU anywhere, in the same layout."""
     if there.is_cuda:
