@@ -228,7 +228,7 @@ class Leaky(ReLU):
     def forward(self, p: Any, x: Tensor, context: Any = LOCAL) -> Any:
         with torch.enable_grad():
             y = x.detach().requires_grad_().clamp_min(0)
-        return y, (x, y)
+        return y, y.detach()
 
 
 class Attached(AnyModule):
@@ -236,7 +236,7 @@ class Attached(AnyModule):
 
     def forward(self, p: Any, x: Any, context: Any = LOCAL) -> Any:
         _, saved = super().forward(p, x, context)
-        return saved.by.graph[2], saved
+        return saved.y, saved
 
 
 class Beyond(AnyModule):
@@ -246,8 +246,8 @@ class Beyond(AnyModule):
         y, saved = super().forward(p, x, context)
         with torch.enable_grad():
             x = 1 * x.detach().requires_grad_()
-            graph = [x], [], self._call(p, [x], context, saved.by.start)[0]
-        return y, saved._replace(by=dataclasses.replace(saved.by, graph=graph))
+            beyond = self._call(p, [x], context, saved.start)[0]
+        return y, dataclasses.replace(saved, xs=[x], p=[], y=beyond)
 
 
 @pytest.mark.parametrize(

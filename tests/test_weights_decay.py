@@ -103,9 +103,9 @@ def test_members_of_an_ensemble_decay_as_they_would_alone(name: str) -> None:
 
 def test_a_state_goes_on_in_a_method_with_the_same_groups_only() -> None:
     options = {"lr": RATE, "weight_decay": DECAY}
-    spared, plain = (altmin.methods.create("am-adam", net(), **options, decay_biases=each) for each in (False, True))
+    spared, plain = (altmin.methods.create("adam", net(), **options, decay_biases=each) for each in (False, True))
     spared.step(*batch(0))
-    again = altmin.methods.create("am-adam", copy.deepcopy(spared.model), **options, decay_biases=False)
+    again = altmin.methods.create("adam", copy.deepcopy(spared.model), **options, decay_biases=False)
     again.load_state_dict(spared.state_dict())
     for method in (spared, again):
         method.step(*batch(1))

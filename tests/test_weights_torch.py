@@ -24,10 +24,12 @@ def test_where_codes_do_not_move_am_adam_clips_as_backprop_does():
     close(model.parameters(), twin.parameters(), 1e-9)
 
 
-@pytest.mark.parametrize("rule", [altmin.LocalAdam, altmin.LocalSGD])
-def test_hooks_on_the_optimizers_step_are_called(rule):
+def test_hooks_on_the_step_of_an_optimizer_are_called_and_those_that_would_not_be_are_refused():
     model, x, y = setting()
-    am, before, calls = trainer(model, rule(lr=0.1)), values(model), []
+    for refuse in ("register_step_pre_hook", "register_step_post_hook"):
+        with pytest.raises(RuntimeError):
+            getattr(trainer(model, altmin.LocalAdam()).optimizer, refuse)(print)
+    am, before, calls = trainer(model, altmin.LocalOptimizer(torch.optim.SGD, 0.1)), values(model), []
 
     def forget(optimizer, args, kwargs) -> None:
         calls.append("before")

@@ -101,7 +101,7 @@ def test_a_batch_too_large_for_a_memory_is_refused_and_forgotten(whole):
             am.gather(1e20 * x, y)
             am.apply()
 
-    with pytest.raises(altmin.Diverged, match=r"of block 0.* inputs of a smaller size"):
+    with pytest.raises(altmin.Diverged, match="inputs of a smaller size"):
         step()
     torch.testing.assert_close((model.state_dict(), am.state_dict()), state, rtol=0, atol=0)
     assert am.step(x, y).loss.isfinite()
