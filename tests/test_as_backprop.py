@@ -187,13 +187,6 @@ def test_share_bounds_moves_below_a_loss_without_curvature(loss):
     agrees(model, loss, labels=loss in (hinge, F.cross_entropy))
 
 
-def test_a_step_in_inference_mode_is_refused():
-    model = nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.Linear(4, 3))
-    am = altmin.AltMin(model)
-    with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
-        am.step(torch.randn(6, 4), torch.randint(3, (6,)))
-
-
 def masked(net: Net, h: Tensor) -> Tensor:
     with torch.no_grad():
         mask = (h > 0) & (h < 1)
