@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_cases import RANDOM, RIVALS, accuracy, net, problem
+from method_cases import NAMES, RANDOM, RIVALS, accuracy, net, problem
 from trainer_cases import equal
 
 import altmin
@@ -59,7 +59,7 @@ def test_two_runs_from_the_same_weights_and_seed_are_the_same(name: str) -> None
     assert equal(numbers(trained(name)), first)
 
 
-@EVERY
+@pytest.mark.parametrize("name", NAMES)
 def test_a_copied_or_pickled_method_goes_on_as_the_original(name: str) -> None:
     method = trained(name)
     x, y = problem()

@@ -4,11 +4,9 @@ import pickle
 from typing import Any
 
 import pytest
-from method_cases import ANY_NET
 from trainer_cases import EVERY_RULE, RULES, batch, convolutional, equal, mlp
 
 import altmin
-from altmin import methods
 
 
 def again(thing: Any) -> Any:
@@ -35,17 +33,3 @@ def test_a_trainer_that_was_pickled_goes_on_as_the_original(make: Any, rule: Any
     assert repr(other) == repr(am)
     rule = RULES[rule]()
     assert repr(again(rule)) == repr(rule)
-
-
-@pytest.mark.parametrize("name", ANY_NET)
-def test_every_method_can_be_pickled_in_the_middle_of_a_run(name: str) -> None:
-    method = methods.create(name, mlp())
-    method.step(*batch(0))
-    method.end_epoch()
-    method.step(*batch(1))
-    other = again(method)
-    for each in (method, other):
-        each.step(*batch(2))
-        each.end_epoch()
-    assert equal(other.model.state_dict(), method.model.state_dict())
-    assert equal(other.state_dict(), method.state_dict())

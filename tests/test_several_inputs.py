@@ -113,37 +113,6 @@ def test_codes_that_stay_give_autograds_gradients(name: str, by_name: bool) -> N
     as_backprop(model, x, y, given=given, **options)
 
 
-def test_an_input_is_a_constant_of_the_blocks_that_use_it() -> None:
-    """As if it were a buffer of the model: the same steps, codes and all."""
-
-    class Given(Conditioned):
-        def forward(self, x: Tensor, z: Tensor) -> Tensor:
-            y = torch.tanh(self.a(x))
-            y = torch.tanh(self.b(torch.cat([y, z], 1)))
-            return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
-
-    class Held(Given):
-        def __init__(self, z: Tensor) -> None:
-            super().__init__()
-            self.register_buffer("z", z)
-
-        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-            return super().forward(x, self.z)  # type: ignore[arg-type]
-
-    torch.manual_seed(0)
-    (x, z), y = pairs(), torch.randint(3, (6,))
-    held, given = Held(z).double(), Given().double()
-    given.load_state_dict({name: t for name, t in held.state_dict().items() if name != "z"})
-    first, second = altmin.AltMin(held), altmin.AltMin(given)
-    assert len(first.chain) == len(second.chain) == 3
-    for _ in range(5):
-        a, b = first.step(x, y), second.step((x, z), y)
-        assert a.objective == pytest.approx(b.objective, rel=1e-12)
-        assert a.movements == pytest.approx(b.movements, rel=1e-9)
-    for p, q in zip(held.parameters(), given.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
-
-
 def learnable(n: int = 300) -> tuple[dict[str, Tensor], Tensor]:
     """The class is that of the most frequent token among those that the mask keeps."""
     torch.manual_seed(0)

@@ -69,14 +69,6 @@ def test_one_sample_is_too_few_for_batch_norm():
     unchanged_by(am, *batch(n=1), ValueError)
 
 
-def test_targets_of_another_shape_are_no_match_for_the_squared_error():
-    am = altmin.AltMin(mlp(), nn.MSELoss())
-    x, _ = batch()
-    am.step(x, torch.randn(10, 3, dtype=F64))
-    unchanged_by(am, x, torch.randn(10, 1, dtype=F64), ValueError)
-    unchanged_by(am, x, torch.randn(10, 3), ValueError)
-
-
 def test_a_loss_must_be_a_scalar():
     unchanged_by(altmin.AltMin(mlp(), nn.CrossEntropyLoss(reduction="none")), *batch())
 

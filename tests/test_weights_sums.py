@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from splitting_reference import least_squares
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import altmin
 from altmin.common.errors import Diverged
@@ -112,23 +111,6 @@ def test_with_a_rate_a_code_asks_for_a_gradient_step_of_that_length_on_its_own_s
     A, B = reference.memory(asked)
     close(memories(am)[1].A, A)
     close(memories(am)[1].B, B)
-
-
-def test_parts_of_a_mini_batch_add_up_to_its_memory():
-    """Also once a memory is kept; of the first block the inputs are known."""
-    am = trainer(mlp(), forget=0.5)
-    am.step(*batch(0))
-    am.step(*batch(1))
-    for part in (2, 3, 4):
-        am.gather(*batch(part))
-    am.apply()
-    am.step(*batch(5))
-    expected = 0.0
-    for parts in ((0,), (1,), (2, 3, 4), (5,)):
-        a = torch.cat([F.pad(batch(part)[0], (0, 1), value=1.0) for part in parts])
-        expected = 0.5 * expected + a.T @ a
-    close(memories(am)[0].A, expected)
-    assert memories(am)[0].samples == pytest.approx(12 * (0.125 + 0.25 + 3 * 0.5 + 1))
 
 
 # -- what memory cannot serve -----------------------------------------------------------------------------------------
