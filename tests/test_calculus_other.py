@@ -1,13 +1,11 @@
 """Modules of one's own: one graph for each pass, attention, buffers, random numbers, integer inputs."""
 
 import copy
-from unittest.mock import patch
 
 import pytest
 import torch
 from calculus_cases import (
     OTHER,
-    Bilinear,
     close,
     contract,
     function,
@@ -78,29 +76,6 @@ def test_attention_and_recurrence_have_all_derivatives(make, training):
         stands_at(m, saved, f, x, p)
     if make is not Memory:  # torch has no forward derivative of it
         close(outcome(m.functional(), p, x, u, y), outcome(m, p, x, u, y), 1e-10)
-
-
-def test_one_graph_of_one_module_serves_vjp_and_grads():
-    torch.manual_seed(0)
-    m = map_of(Bilinear())
-    p, x, u, v = parameters(m.module), torch.randn(3, 5), torch.randn(3, 5), torch.randn(3, 4)
-    with patch.object(Bilinear, "forward", autospec=True, side_effect=Bilinear.forward) as call, torch.no_grad():
-        y, saved = m.forward(p, x)
-        m.vjp(p, saved, v), m.grads(p, saved, v), m.vjp(p, saved, v)
-        assert call.call_count == 1
-        m.jvp(p, saved, u)
-        assert call.call_count == 1
-    assert not y.requires_grad
-    assert not any(q.requires_grad for q in p)
-
-
-def test_the_graph_of_a_point_is_not_that_of_the_one_below():
-    m = map_of(Bilinear())
-    p = parameters(m.module)
-    x = torch.randn(3, 5, requires_grad=True)
-    y, saved = m.forward(p, 2 * x)
-    m.vjp(p, saved, torch.ones_like(y))
-    assert x.grad is None
 
 
 class Normed(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from branching import Attention, Basic, Dense, Excite, PreNorm, Split, SwiGLU
+from branching import Basic, Dense, Excite, PreNorm, SwiGLU
 from graph_cases import Net, as_backprop
 from torch import Tensor, nn
 
@@ -23,14 +23,6 @@ def test_a_residual_block_is_closed_forms_alone():
     assert kinds(SwiGLU()) == ["Scaling", "Linear", "Silu", "Linear", "Product", "Linear", "Scaling", "Sum"]
     assert kinds(Dense())[:2] == ["Concatenation", "Linear"]
     assert not any(map_of(make()).uses_autograd for make in (PreNorm, SwiGLU, Dense, Basic, Excite))
-
-
-def test_what_has_no_closed_form_is_one_function_between_those_that_have():
-    assert kinds(Attention()) == ["LayerNorm", "Linear", "AnyModule", "Linear", "Sum"]
-
-
-def test_a_part_with_two_values_takes_along_who_uses_them():
-    assert kinds(Split()) == ["Linear", "AnyModule", "Sum"]
 
 
 def overwrites(net: Net, h: Tensor) -> Tensor:

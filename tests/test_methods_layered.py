@@ -11,18 +11,6 @@ from altmin.methods.rivals.layers import layers_of
 from altmin.models import mlp
 
 
-def test_layers_one_after_the_other_are_the_model() -> None:
-    inner = nn.Sequential(nn.Identity(), nn.Linear(3, 5, bias=False))
-    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3), nn.ReLU(), inner, nn.Tanh(), nn.Linear(5, 2)).double()
-    layers = layers_of(model, "admm", (nn.ReLU, nn.Tanh))
-    x = torch.randn(7, 2, 3, dtype=torch.float64)
-    a = x.flatten(1)
-    for layer in layers:
-        a = layer.linear(a) if layer.activation is None else layer.activation(layer.linear(a))
-    assert torch.equal(a, model(x))
-    assert [type(layer.activation) for layer in layers] == [nn.ReLU, nn.Tanh, type(None)]
-
-
 def hooked() -> nn.Module:
     model = mlp(3, (4,), 2)
     model[1].register_forward_hook(lambda *_: None)

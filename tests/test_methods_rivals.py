@@ -27,7 +27,7 @@ def numbers(method: Any) -> dict[str, Any]:
     return copy.deepcopy({"model": method.model.state_dict(), "method": method.state_dict()})
 
 
-@EVERY
+@pytest.mark.parametrize("name", [*RIVALS, "am-adam", "am-sgd", "am-mem", "am-mem-fitted"])
 def test_learns_what_a_linear_model_cannot(name: str) -> None:
     x, y = problem(400)
     faster = name in ("pc-alm", "predictive-coding")  # whose steps take long

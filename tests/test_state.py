@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_map_only
 from trainer_cases import RULES, batch, equal, mlp
 
 import altmin
-from altmin.common.state import matched
 from altmin.training import checkpoint
 
 State = dict[str, Any]
@@ -216,17 +215,6 @@ def test_how_an_optimizer_is_executed_is_not_part_of_a_state_and_what_a_schedule
     method.load_state_dict(state)
     group = method.optimizer.param_groups[0]
     assert (group["capturable"], group["foreach"], group["initial_lr"]) == (False, None, 0.02)
-
-
-def test_a_tree_matches_where_names_lengths_types_and_shapes_do() -> None:
-    own = {"mask": torch.zeros(2), "rows": [{"n": 3, "loss": -0.5}, None], "to": "cpu"}
-    assert equal(matched({**own, "rows": [{"n": 9, "loss": 2}, None]}, own, "it")["rows"], [{"n": 9, "loss": 2}, None])
-    for change in (
-        *({"mask": torch.zeros(3)}, {"mask": torch.zeros(2).double()}, {"mask": None}, {"to": 3}, {"more": 1}),
-        *({"rows": {}}, {"rows": [None]}, {"rows": [{"n": 2.5, "loss": 0.1}, None]}, {"rows": [{"n": 1}, None]}),
-    ):
-        with pytest.raises(ValueError):
-            matched({**own, **change}, own, "it")
 
 
 # -- where parameters and moments are in memory -----------------------------------------------------------------------

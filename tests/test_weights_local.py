@@ -135,21 +135,6 @@ def test_several_inner_steps_hold_for_cores_that_are_not_linear_in_their_paramet
     close(model[:2].parameters(), twin.parameters())
 
 
-def test_frozen_parameters_stay_and_the_others_learn_as_ever():
-    model, x, y = setting()
-    before, gradients = values(model), naive_gradients(model, x, y)
-    model[0].bias.requires_grad_(False)
-    model[2].weight.requires_grad_(False)
-    model[2].bias.requires_grad_(False)
-    trainer(model, altmin.LocalSGD(lr=[0.1, 0.1, 0.1])).step(x, y)
-    for i, (p, b, g) in enumerate(zip(model.parameters(), before, gradients, strict=True)):
-        if i in (1, 2, 3):
-            assert torch.equal(p, b)
-            assert p.grad is None
-        else:
-            close([p], [b - 0.1 * g])
-
-
 def test_any_torch_optimizer_serves():
     model, x, y = setting()
     twin = copy.deepcopy(model)
