@@ -1,4 +1,4 @@
-"""Errors, descriptions of settings, objects that change as a whole, and freed memory."""
+"""Errors, and descriptions of settings."""
 
 import functools
 from typing import Any
@@ -68,9 +68,3 @@ def test_a_digest_depends_on_every_byte_and_not_on_how_a_tensor_lies() -> None:
         assert digest(y) != digest(x)
     assert digest(torch.tensor([1, 2], dtype=torch.int16)) == digest("\1\0\2\0")
     assert (kind(x), kind(torch.tensor(1))) == ("float32 2x3", "int64")
-
-
-# -- an object that changes as a whole or not at all ------------------------------------------------------------------
-
-
-# -- freed memory -----------------------------------------------------------------------------------------------------

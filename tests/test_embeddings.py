@@ -1,4 +1,4 @@
-"""Embeddings as the first layer: backprop's gradients, frozen tables, ensembles, and integers out of range."""
+"""Embeddings as the first layer: backprop's gradients, ensembles, and integers out of range."""
 
 import copy
 

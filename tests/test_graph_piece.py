@@ -71,21 +71,6 @@ def test_no_graph_crosses_a_block_of_a_traced_model(name):
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_running_statistics_inside_a_piece_follow_the_mode_of_the_model(training):
-    torch.manual_seed(0)
-    model = Net(lambda net, h: h * net.norm(h)).double().train(not training)
-    x, y = torch.randn(6, 4, dtype=F64), torch.randint(3, (6,))
-    am = altmin.AltMin(model)
-    model.train(training)
-    other = copy.deepcopy(model)
-    other(x)
-    am.step(x, y)
-    assert int(model.norm.num_batches_tracked) == int(training)
-    torch.testing.assert_close(model.norm.running_mean, other.norm.running_mean, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(model.norm.running_var, other.norm.running_var, rtol=1e-12, atol=1e-12)
-
-
 def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed():
     ensemble = altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
     x, y = torch.randn(6, 5), torch.randint(3, (6,))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import altmin
-from altmin.training import accuracy, fit
+from altmin.training import fit
 
 
 class Sentences(nn.Module):
@@ -206,15 +206,12 @@ def test_the_objective_is_that_of_the_steps_metrics() -> None:
     torch.testing.assert_close(moved, F.cross_entropy(output, y) + 3.0 * 0.01 * codes[2].numel() / 6)
 
 
-def test_it_is_explained_and_measured_like_other_models() -> None:
+def test_it_is_explained_like_other_models_and_not_augmented() -> None:
     x, y = learnable(60)
     am = altmin.AltMin(Sentences())
     found = altmin.explain(am, x, y)
     assert len(found.rows) == len(am.chain)
     still = altmin.explain(Sentences(), tuple(x.values()), y, share=0.0)
     assert [row.cosine for row in still.rows] == pytest.approx([1.0] * len(still.rows), abs=1e-4)
-    with torch.no_grad():
-        right = (am.model(**x).argmax(1) == y).double().mean().item()
-    assert accuracy(am.model, (x, y)) == pytest.approx(right)
     with pytest.raises(ValueError, match="augment"):
         fit(am, (x, y), epochs=1, batch_size=20, augment=lambda x, generator: x)

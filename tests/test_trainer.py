@@ -1,6 +1,7 @@
-"""`AltMin` as a whole: what a step reports, that it learns, resumes exactly, and refuses bad input without a trace."""
+"""`AltMin` as a whole: what a step reports, that the model stays the user's, and what is refused without a trace."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -83,6 +84,28 @@ def test_the_model_stays_an_ordinary_module(rule):
     assert all(p.grad is not None for p in model.parameters()), "backprop still works on it"
 
 
+@EVERY_RULE
+@pytest.mark.parametrize("make", [mlp, convolutional], ids=["mlp", "convolutional"])
+def test_a_trainer_that_was_pickled_goes_on_as_the_original(make, rule):
+    am = altmin.AltMin(make(), weights=RULES[rule](), penalty=altmin.Penalty(growth=2.0))
+    am.step(*batch(0))
+    am.end_epoch()
+    am.gather(*batch(1))
+    other = pickle.loads(pickle.dumps(am))
+    assert equal(other.state_dict(), am.state_dict())
+    for each in (am, other):
+        each.gather(*batch(2))
+        each.apply()
+        each.step(*batch(3))
+    assert equal(other.model.state_dict(), am.model.state_dict())
+    assert equal(other.state_dict(), am.state_dict())
+    assert other.chain.model is other.model
+    assert other.updates.theta[0][0] is next(other.model.parameters())
+    assert repr(other) == repr(am)
+    rule = RULES[rule]()
+    assert repr(pickle.loads(pickle.dumps(rule))) == repr(rule)
+
+
 def test_a_step_works_under_no_grad_and_leaves_no_graph():
     model, (x, y) = mlp(), batch()
     with torch.no_grad():
@@ -111,7 +134,7 @@ def test_running_statistics_after_steps_are_those_pytorch_keeps(momentum):
             torch.testing.assert_close(getattr(model[1], key), getattr(twin[1], key))
 
 
-# -- resuming ---------------------------------------------------------------------------------------------------------
+# -- on a GPU --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cuda
@@ -145,9 +168,6 @@ def test_an_input_on_another_device_than_the_model_is_refused():
     x, y = batch()
     with pytest.raises(ValueError, match="cuda"):
         altmin.AltMin(mlp()).step(x.cuda(), y.cuda())
-
-
-# -- learning ---------------------------------------------------------------------------------------------------------
 
 
 # -- nothing silently wrong -------------------------------------------------------------------------------------------

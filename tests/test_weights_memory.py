@@ -331,19 +331,6 @@ def test_inputs_that_are_zero_at_every_place_the_memory_sees_still_give_a_step()
         assert not torch.equal(net[0].weight, before)
 
 
-def test_a_layer_that_gets_no_gradient_stays_and_the_others_learn():
-    """As below rectifiers that are all closed."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    with torch.no_grad():
-        net[0].bias.fill_(-100.0)
-    before = net[0].weight.detach().clone()
-    am, x, y = altmin.methods.create("am-mem", net), torch.randn(32, 4), torch.arange(32) % 3 // 2
-    losses = [float(am.step(x, y).loss) for _ in range(30)]
-    assert torch.equal(net[0].weight, before)
-    assert losses[-1] < losses[0]
-
-
 @pytest.mark.parametrize(
     "options, words",
     [

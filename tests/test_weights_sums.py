@@ -311,7 +311,8 @@ def samples(n: int = 40, seed: int = 0, dtype: torch.dtype = F64) -> tuple[Tenso
 
 def sums(a: Tensor, z: Tensor, bias: bool = True) -> Sums:
     found = Sums(4, 3, bias)
-    found.add(a, z)
+    for part in (slice(0, 11), slice(11, None)):
+        found.add(a[part], z[part])
     return found
 
 
@@ -327,15 +328,6 @@ def test_without_bias_there_is_no_constant() -> None:
     a, z = samples()
     expected = torch.linalg.lstsq(a, z).solution.mT
     assert torch.allclose(sums(a, z, bias=False).solve(), expected, atol=1e-10)
-
-
-def test_samples_in_parts_have_the_sums_of_all() -> None:
-    a, z = samples()
-    whole, parts = sums(a, z), Sums(4, 3)
-    for part in (slice(0, 11), slice(11, 40)):
-        parts.add(a[part], z[part])
-    assert torch.allclose(parts.A, whole.A, rtol=1e-13)
-    assert torch.allclose(parts.B, whole.B, rtol=1e-13)
 
 
 def test_sums_of_single_precision_are_kept_in_double() -> None:
