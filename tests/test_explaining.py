@@ -88,7 +88,7 @@ def test_a_single_block_has_backprops_gradient_and_no_code() -> None:
     assert "one block" in found.advice[0]
 
 
-def test_movement_and_taken_are_those_of_the_line_search() -> None:
+def test_movement_and_taken_are_those_of_the_formula() -> None:
     """Linear net with squared error: o = W2 c, H = 2/(n k) I, so a = |g|^2 / (2/(nk) |W2 g|^2 + 2 mu / n |g|^2)."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Linear(4, 2, bias=False))

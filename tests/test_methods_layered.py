@@ -1,12 +1,14 @@
 """A fully connected net as layers: what is taken, and what is refused in words."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from altmin.methods.base import demand_finite
+from altmin.common.errors import Diverged
+from altmin.methods.base import demand_finite, demand_step
 from altmin.methods.rivals.layers import layers_of
 from altmin.models import mlp
 
@@ -58,3 +60,19 @@ def test_numbers_that_are_finite_may_have_a_sum_that_is_not() -> None:
             bad[1, 1] = hidden
             with pytest.raises(ValueError):
                 demand_finite(bad, torch.tensor([0, 1, 1]))
+
+
+@pytest.mark.parametrize(
+    "loss, grad, lr, taken",
+    [
+        *((torch.nan, 1.0, 0.1, False), (1.0, torch.nan, 0.1, False), (1.0, 1e10, 1e3, True), (-1.0, 0.0, 0.1, True)),
+        (1.0, 1e20, 0.1, False),  # Adam squares it
+    ],
+)
+def test_a_step_that_would_leave_the_finite_numbers_is_known_before_it_is_taken(
+    loss: float, grad: float, lr: float, taken: bool
+) -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([0.0, grad])
+    with nullcontext() if taken else pytest.raises(Diverged):
+        demand_step(torch.tensor(loss), torch.optim.SGD([weight], lr))
