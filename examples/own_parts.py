@@ -1,25 +1,24 @@
 """A weight rule, a code solver and a method of one's own: steps of the same length for all weights."""
 
 import torch
-from altmin.core.codes.links import joined
 from sklearn.datasets import load_digits
 
 import altmin
+from altmin.core.codes.problem import joined
 
 
 class Signs(altmin.WeightRule):  # W - lr sign(g), g the gradient of the block's own problem
     def __init__(self, lr):
         self.lr = lr
 
-    def update(self, parameters, state, contribution, samples, rates):
+    def update(self, parameters, state, contribution, rates):
         return [-rates["lr"] * g.sign() for g in contribution], state
 
 
-def careful(segment, above):
+def careful(encoded, target, context):
     """Codes take little from the weights of the output block, and more from those further down."""
-    last = len(segment.blocks) - 1
-    moves = altmin.GradientCodes(share=0.05)(segment.part(last, last + 1), above)
-    return joined([moves, altmin.GradientCodes(share=0.2)(segment.part(0, last), moves.below)])
+    moved = altmin.GradientCodes(share=0.05)(encoded[-1:], target, context)
+    return joined([moved, altmin.GradientCodes(share=0.2)(encoded[:-1], moved.below, context)])
 
 
 @altmin.methods.register("am-signs")

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from altmin import continual, data, models
 from altmin.common.describe import plain
 from altmin.common.errors import Diverged, unknown
+from altmin.common.state import MOMENTS
 from altmin.runners import precision
 from altmin.training.samples import Samples, fingerprint
 from reproduction import opponents  # noqa: F401  (it registers some of the learners)
@@ -128,9 +129,17 @@ class Stream:
 def sizes(learner: Any) -> dict[str, int]:
     """Bytes of the tensors that a learner keeps: "weights", the model's own; "moments", those of its optimizer;
     "memory", everything else. Single numbers are not counted."""
+    state = learner.state_dict()
     moments = _bytes(learner.optimizer.state_dict()["state"] if learner.optimizer is not None else {})
-    memory = _bytes(learner.state_dict()) - moments
+    moments += _bytes([t for path, t in pytree.tree_leaves_with_path(state) if _is_moment(path)])
+    memory = _bytes(state) - moments
     return {"weights": _bytes(dict(learner.model.named_parameters())), "moments": moments, "memory": memory}
+
+
+def _is_moment(path: Sequence[Any]) -> bool:
+    """Whether an entry of a learner's state is a moment that a weight rule keeps, outside an optimizer of torch."""
+    names = {getattr(key, "key", None) for key in path}
+    return "optimizer" not in names and not names.isdisjoint(MOMENTS)
 
 
 def _bytes(state: Any) -> int:

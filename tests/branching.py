@@ -92,7 +92,19 @@ class Split(nn.Module):
         return x + self.norm(a) * b.cumsum(-1)
 
 
+class Tied(nn.Module):
+    """A layer that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(torch.tanh(self.layer(x)))
+
+
 MODULES = [
+    (Tied, (3, 4)),
     (PreNorm, (3, 4)),
     (PreNorm, (3, 2, 4)),
     (Basic, (3, 2, 6, 6)),

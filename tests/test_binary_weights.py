@@ -107,19 +107,6 @@ def test_other_numbers_of_bits_are_refused(make, bits):
         make(bits)
 
 
-def test_hidden_layers_of_a_binary_mlp_have_few_bits_and_batch_norm():
-    model = altmin.models.binary_mlp(5, (4, 4, 4), 2, Committed, batch_norm=True, bits=2)
-    kinds = [type(m) for m in model]
-    hidden = [nn.BatchNorm1d, Committed]
-    assert kinds == [nn.Flatten, nn.Linear, *hidden, *[QuantisedLinear, *hidden] * 2, nn.Linear]
-    assert model[4].bits == 2
-    torch.manual_seed(0)
-    few = altmin.models.binary_mlp(5, (4, 4), 2, bits=1)
-    torch.manual_seed(0)
-    real = altmin.models.binary_mlp(5, (4, 4), 2)
-    assert all(torch.equal(a, b) for a, b in zip(few.parameters(), real.parameters(), strict=True))
-
-
 @pytest.mark.parametrize("method", ["am-adam", "adam"])
 def test_a_binary_convolutional_net_learns(method):
     torch.manual_seed(0)

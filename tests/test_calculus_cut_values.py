@@ -19,19 +19,6 @@ def test_what_is_joined_comes_apart_as_it_was(samples, shapes):
     assert torch.equal(flat(parts(code, layout.shapes)), code)
 
 
-def test_one_value_is_its_own_code():
-    x = torch.randn(4, 3, 2)
-    assert CutValues(1, "here").join([x, None]) is x
-
-
-def test_the_layout_is_taken_once():
-    cut = CutValues(1, "here")
-    cut.join([torch.ones(2)])
-    cut.take()
-    with pytest.raises(AssertionError):
-        cut.take()
-
-
 REFUSED = {
     "integers": [torch.ones(4, 2), torch.ones(4, 2, dtype=torch.int64)],
     "two types": [torch.ones(4, 2), torch.ones(4, 2, dtype=torch.float64)],

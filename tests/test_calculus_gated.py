@@ -41,19 +41,6 @@ def test_without_code_moves_weights_follow_backprop_through_time(layers: int) ->
         torch.testing.assert_close(p, old - g, rtol=1e-8, atol=1e-12)
 
 
-def test_it_learns_what_only_the_first_step_tells() -> None:
-    """A label that 20 steps of noise follow."""
-    torch.manual_seed(2)
-    x, y = 0.3 * torch.randn(256, 21, 3), torch.randint(2, (256,))
-    x[:, 0, 0] = 2.0 * y - 1
-    x[:, 0, 1], x[:, 1:, 1] = 3.0, 0.0
-    model = altmin.models.min_gru(16, 1, 3, 2)
-    method = altmin.methods.create("am-adam", model, lr=0.02)
-    for _ in range(150):
-        method.step(x, y)
-    assert (model(x).argmax(1) == y).float().mean() > 0.95
-
-
 def test_another_shape_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="even number"):
         altmin.layers.GatedScan()(torch.zeros(2, 3, 5))

@@ -4,7 +4,7 @@ import copy
 
 import torch
 from branching import MODULES, Basic, PreNorm
-from calculus_cases import build, close, contract, function, gradients, parameters
+from calculus_cases import build, close, contract, gradients, parameters
 from torch import nn
 
 from altmin.calculus import map_of as closed_form
@@ -97,15 +97,3 @@ def test_parameters_on_which_the_output_does_not_depend_have_no_gradient():
     y, saved = m.forward(p, x)
     assert torch.equal(y, x)
     assert [g.abs().sum().item() for g in m.grads(p, saved, torch.ones_like(y))] == [0.0, 0.0]
-
-
-def test_the_order_of_parameters_is_that_of_the_names():
-    module = build(Basic)
-    m, f = map_of(module), function(module)
-    by_name = dict(module.named_parameters())
-    x = torch.randn(3, 2, 6, 6, dtype=torch.float64)
-    y, saved = m.forward([by_name[name].detach() for name in m.names], x)
-    v = torch.randn_like(y)
-    wanted = dict(zip(by_name, gradients(f, x, parameters(module), v)[1:], strict=True))
-    for name, grad in zip(m.names, m.grads([by_name[n].detach() for n in m.names], saved, v), strict=True):
-        close(grad, wanted[name])

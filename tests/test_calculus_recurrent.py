@@ -4,7 +4,6 @@ import pytest
 import torch
 from calculus_cases import close, stands_at
 from torch import Tensor
-from torch.func import vmap
 from torch.nn import functional as F
 
 import altmin
@@ -27,25 +26,6 @@ def recurrent(padded: bool) -> tuple[altmin.Recurrent, Tensor]:
 
 def own(layer: altmin.Recurrent) -> list[Tensor]:
     return [layer.weight_ih_l0.detach(), layer.weight_hh_l0.detach(), layer.bias_ih_l0.detach()]
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_forward_pass_is_the_loop_over_time(padded):
-    layer, x = recurrent(padded)
-    U, W, b = own(layer)
-    h, states = torch.zeros(5, 4, dtype=torch.float64), []
-    for t in range(6):
-        real = x[:, t, -1:] if padded else 1.0
-        h = torch.tanh(x[:, t, :2] @ U.T + h @ W.T + b) * real
-        states.append(h)
-    m = map_of(layer)
-    found, saved = m.forward(own(layer), x)
-    close(found, torch.stack(states, 1))
-    close(saved.h.transpose(0, 1), found)
-    close(saved.x.transpose(0, 1), x[..., :2])
-    close(layer(x).detach(), found)
-    members = vmap(lambda p: m.functional().forward(p, x)[0])([torch.stack([p, p]) for p in own(layer)])
-    close(members[1], found)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -76,12 +56,6 @@ def test_the_columns_of_a_recurrent_map_give_its_codes_and_its_gradients(padded)
     a, r = m.columns(saved, v)
     close(a @ torch.cat([p[0], p[1], p[2][:, None]], 1).T, c.transpose(0, 1).flatten(0, 1))
     close(r.T @ a, torch.cat([g if g.ndim > 1 else g[:, None] for g in m.grads(p, saved, v)], 1))
-
-
-def test_only_what_is_trained_is_a_parameter_of_the_map():
-    layer, _ = recurrent(False)
-    trained = [name for name, p in layer.named_parameters() if p.requires_grad]
-    assert list(map_of(layer).names) == trained
 
 
 def test_the_readout_is_a_linear_map_of_every_step():

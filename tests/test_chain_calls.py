@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from test_as_backprop import Net
+from graph_cases import CASES, Net, TransformerBlock
 from torch import Tensor, nn
 
 import altmin
@@ -63,22 +63,42 @@ def test_a_hook_or_a_patched_forward_is_honoured(make):
         torch.testing.assert_close(encode(chain.blocks, chain.parameters(), x, LOCAL)[0][-1], model(x))
 
 
+Built = tuple[nn.Module, Tensor, Tensor]
+
+
+def plain() -> Built:
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
+    return model, torch.randn(5, 3), torch.randint(2, (5,))
+
+
+def with_a_graph() -> Built:
+    model = nn.Sequential(nn.Linear(3, 6), TransformerBlock(6, 4), nn.Flatten(), nn.Linear(24, 2))
+    return model, torch.randn(6, 4, 3), torch.randint(2, (6,))
+
+
+traced = CASES["shared input"].build
 CHANGES = {
-    "a layer replaced": lambda m: m.__setitem__(2, nn.Linear(4, 2)),
-    "a layer added": lambda m: m.append(nn.Linear(2, 2)),
-    "a layer removed": lambda m: m.__delitem__(1),
-    "an inner layer replaced": lambda m: m[0].__setitem__(0, nn.Linear(3, 4)),
-    "a parameter replaced": lambda m: setattr(m[2], "weight", nn.Parameter(torch.zeros(2, 4))),
-    "a hook": lambda m: m[1].register_forward_hook(lambda *_: None),
+    "a layer replaced": (plain, lambda m: m.__setitem__(2, nn.Linear(4, 2))),
+    "a layer added": (plain, lambda m: m.append(nn.Linear(2, 2))),
+    "a layer removed": (plain, lambda m: m.__delitem__(1)),
+    "an inner layer replaced": (plain, lambda m: m[0].__setitem__(0, nn.Linear(3, 4))),
+    "a parameter replaced": (plain, lambda m: setattr(m[2], "weight", nn.Parameter(torch.zeros(2, 4)))),
+    "a hook": (plain, lambda m: m[1].register_forward_hook(lambda *_: None)),
+    "a module of a block": (traced, lambda m: setattr(m, "d", nn.Linear(4, 3))),
+    "a parameter of the model's own": (traced, lambda m: setattr(m, "shift", nn.Parameter(torch.zeros(4)))),
+    "a buffer of the model's own": (traced, lambda m: setattr(m, "scale", torch.zeros(4))),
+    "a hook on the model": (traced, lambda m: m.register_forward_hook(lambda *_: None)),
+    "a buffer in a graph": (with_a_graph, lambda m: setattr(m[1].attention, "mask", torch.ones(4, 4))),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_model_that_has_changed_since_it_was_cut_is_refused(name):
-    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 2))
-    trainer, x, y = altmin.AltMin(model), torch.randn(5, 3), torch.randint(2, (5,))
+    make, change = CHANGES[name]
+    model, x, y = make()
+    trainer = altmin.AltMin(model)
     trainer.step(x, y)
-    CHANGES[name](model)
+    change(model)
     with pytest.raises(ValueError, match=r"the model has changed since it was cut .* build a new trainer"):
         trainer.step(x, y)
 

@@ -121,17 +121,6 @@ def test_shares_rise_one_layer_after_the_other():
     assert shares(3, 1.0) == [1.0] * 3
 
 
-def test_commit_sets_the_shares_in_the_order_of_the_layers():
-    model = altmin.models.binary_mlp(4, (3, 3, 3), 2, Committed)
-    commit(model, 0.5, begin=0.2, end=0.8)
-    assert [float(model[i].share) for i in (2, 4, 6)] == [1.0, 0.5, 0.0]
-    assert [float(t) for name, t in model.state_dict().items() if name.endswith("share")] == [1.0, 0.5, 0.0]
-    commit(model)
-    assert all(float(model[i].share) == 1 for i in (2, 4, 6))
-    with pytest.raises(ValueError, match="no Committed"):
-        commit(nn.Linear(2, 2))
-
-
 @pytest.mark.parametrize("given", [{"begin": -0.1}, {"begin": 0.9, "end": 0.4}, {"end": 1.1}])
 def test_a_schedule_outside_the_run_is_refused(given):
     with pytest.raises(ValueError, match="Commitment"):

@@ -1,4 +1,4 @@
-"""Errors, descriptions of settings, objects that change as a whole, and freed memory."""
+"""Errors, and descriptions of settings."""
 
 import functools
 from typing import Any
@@ -8,19 +8,13 @@ import torch
 from torch import nn
 
 from altmin.common.describe import describe, digest, kind
-from altmin.common.errors import Diverged, demand, unknown
-from altmin.common.unchanged import changed
+from altmin.common.errors import demand, unknown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all_choices() -> None:
     error = unknown("method", "am-adm", ["sgd", "am-adam", "adam"])
     assert str(error) == "unknown method 'am-adm'; did you mean 'am-adam'? The choices are: adam, am-adam, sgd"
     assert str(unknown("split", "xyz", ("train", "test"))) == "unknown split 'xyz'. The choices are: test, train"
-
-
-def test_a_divergence_says_where_and_what_to_do() -> None:
-    assert Diverged("the loss in epoch 3").where == "the loss in epoch 3"
-    assert str(Diverged("c_2", "use float32")) == "training diverged: c_2 is not finite; use float32"
 
 
 @pytest.mark.parametrize("value", ["0.5", None, True, [1.0], 1j, int, -0.1, float("nan"), float("inf")])
@@ -74,42 +68,3 @@ def test_a_digest_depends_on_every_byte_and_not_on_how_a_tensor_lies() -> None:
         assert digest(y) != digest(x)
     assert digest(torch.tensor([1, 2], dtype=torch.int16)) == digest("\1\0\2\0")
     assert (kind(x), kind(torch.tensor(1))) == ("float32 2x3", "int64")
-
-
-# -- an object that changes as a whole or not at all ------------------------------------------------------------------
-
-
-class Basket:
-    def __init__(self) -> None:
-        self.apples, self.pears = [1], [2]
-
-
-def test_what_is_done_to_the_copy_is_the_objects_own_at_the_end_and_not_before() -> None:
-    basket = Basket()
-    with changed(basket, "apples") as new:
-        new.apples.append(3)
-        new.pears = []
-        assert vars(basket) == {"apples": [1], "pears": [2]}
-    assert vars(basket) == {"apples": [1, 3], "pears": []}
-    basket.pears = basket.apples
-    with changed(basket, "apples", "pears"):
-        pass
-    assert basket.pears is basket.apples
-
-
-def test_after_an_error_the_object_has_the_same_attributes() -> None:
-    basket = Basket()
-    apples = basket.apples
-
-    def fail() -> None:
-        with changed(basket, "apples", "none of that name") as new:
-            new.apples.append(3)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert vars(basket) == {"apples": [1], "pears": [2]}
-    assert basket.apples is apples
-
-
-# -- freed memory -----------------------------------------------------------------------------------------------------

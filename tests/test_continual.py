@@ -206,15 +206,6 @@ def test_remembering_fits_its_output_to_features_as_they_were_when_samples_came(
     assert learner.state_dict()["output"]["A"].shape == (17 * 18 // 2,)
 
 
-def test_the_memory_that_is_kept_is_the_sum_over_all_samples_ever_seen() -> None:
-    method, (x, y) = continual.learner(net()), samples(35)
-    for rows in torch.arange(35).split(5):
-        method.step(x[rows], y[rows])
-    a = nn.functional.pad(x, (0, 1), value=1.0)
-    torch.testing.assert_close(method.updates.states[0]["A"], a.mT @ a)
-    assert method.updates.states[0]["samples"] == 35
-
-
 def small() -> nn.Sequential:
     torch.manual_seed(0)
     return altmin.models.mlp(4, (6,), 4).double()

@@ -1,4 +1,4 @@
-"""Embeddings as the first layer: backprop's gradients, frozen tables, ensembles, and integers out of range."""
+"""Embeddings as the first layer: backprop's gradients, ensembles, and integers out of range."""
 
 import copy
 
@@ -59,16 +59,6 @@ def test_gradients_are_backprops_where_codes_do_not_move(name, dtype):
     assert padding is None or torch.equal(model[0].weight[padding], before[0][padding])
 
 
-@pytest.mark.parametrize("first", [rows, bag])
-def test_a_frozen_table_stays_and_the_layers_above_are_trained(first):
-    model, (x, y) = net(first()), batch()
-    model[0].weight.requires_grad_(False)
-    before = copy.deepcopy(model.state_dict())
-    altmin.AltMin(model).step(x, y)
-    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
-    assert changed == [name for name, p in model.named_parameters() if p.requires_grad]
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("each", [False, True], ids=["one batch", "a batch each"])
 @pytest.mark.parametrize("name", ["rows", "padded rows", "padded means", "padded sums"])
@@ -104,32 +94,3 @@ def test_what_is_no_row_of_the_table_is_refused_and_changes_nothing(name, togeth
     with pytest.raises(ValueError):
         method.step(x, torch.tensor([1]))
     assert all(torch.equal(value, before[key]) for key, value in method.model.state_dict().items())
-
-
-def words(samples: int, classes: int = 4, length: int = 10) -> tuple[Tensor, Tensor]:
-    """Texts of 5 to 10 words and padding, 0: half of the words are of the class's own 20, the others of all."""
-    y, vocabulary = torch.randint(classes, (samples,)), 20 * classes
-    own = 1 + 20 * y[:, None] + torch.randint(20, (samples, length))
-    x = torch.where(torch.rand(samples, length) < 0.5, own, 1 + torch.randint(vocabulary, (samples, length)))
-    return torch.where(torch.arange(length) < torch.randint(5, length + 1, (samples, 1)), x, 0), y
-
-
-def test_texts_are_classified_nearly_as_well_as_can_be_and_as_by_backprop():
-    """Of such texts the best guess is the class with the most words."""
-    torch.manual_seed(0)
-    train, (x, y) = words(1600), words(1000)
-    table = nn.EmbeddingBag(81, 16, padding_idx=0, mode="mean")
-    model = nn.Sequential(table, nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
-    backprop = altmin.methods.create("adam", copy.deepcopy(model), lr=0.01)
-    methods = [altmin.AltMin(model, weights=altmin.LocalAdam(0.01)), backprop]
-    votes = torch.stack([((x - 1) // 20 == c).sum(1) for c in range(4)], 1)
-    best = (votes.argmax(1) == y).double().mean()
-    found = []
-    for method in methods:
-        for _ in range(4):
-            for a, b in zip(train[0].split(50), train[1].split(50), strict=True):
-                method.step(a, b)
-        found.append((method.model(x).argmax(1) == y).double().mean())
-    assert found[0] > found[-1] - 0.01
-    assert min(found) > best - 0.03
-    assert not model[0].weight[0].any(), "the row of the padding stays zero"

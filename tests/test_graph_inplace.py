@@ -69,11 +69,6 @@ def inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(6, 4, dtype=F64), torch.randint(3, (6,))
 
 
-def test_the_inverse_of_a_mask_has_its_name_in_the_table():
-    assert "invert" in str(altmin.split(Net(inverted)))
-    assert "nvert" not in str(altmin.split(Net(inverted))).replace("invert", "")
-
-
 @pytest.mark.parametrize("at", [None, ["a"], ["b"], ["a", "b"]], ids=str)
 @pytest.mark.parametrize("between", [identity, unreturned, renamed, mask, inverted])
 def test_a_model_that_works_in_place_is_cut_and_has_autograds_gradients(between, at):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from branching import Attention, Basic, Dense, Excite, PreNorm, Split, SwiGLU
+from branching import Basic, Dense, Excite, PreNorm, SwiGLU
 from graph_cases import Net, as_backprop
 from torch import Tensor, nn
 
@@ -25,14 +25,6 @@ def test_a_residual_block_is_closed_forms_alone():
     assert not any(map_of(make()).uses_autograd for make in (PreNorm, SwiGLU, Dense, Basic, Excite))
 
 
-def test_what_has_no_closed_form_is_one_function_between_those_that_have():
-    assert kinds(Attention()) == ["LayerNorm", "Linear", "AnyModule", "Linear", "Sum"]
-
-
-def test_a_part_with_two_values_takes_along_who_uses_them():
-    assert kinds(Split()) == ["Linear", "AnyModule", "Sum"]
-
-
 def overwrites(net: Net, h: Tensor) -> Tensor:
     """Changes a tensor in place of which it uses a view."""
     y = net.b(h)
@@ -47,33 +39,6 @@ def tied(net: Net, h: Tensor) -> Tensor:
 
 def decides(net: Net, h: Tensor) -> Tensor:
     return h + net.b(h) if bool(h.sum() > 0) else net.b(h)
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.layer(torch.tanh(self.layer(x)))
-
-
-def test_a_parameter_in_two_places_gets_the_gradients_of_both():
-    torch.manual_seed(0)
-    module, x = Tied().double(), torch.randn(6, 4, dtype=torch.float64)
-    m, (u, v) = map_of(module), torch.randn(2, 6, 4, dtype=torch.float64)
-    assert isinstance(m, Graph)
-    assert m.names == ("layer.weight", "layer.bias")
-    p = [module.get_parameter(name).detach() for name in m.names]
-    y, saved = m.forward(p, x)
-    torch.testing.assert_close(y, module(x))
-
-    def function(weight, bias, x):
-        return x + nn.functional.linear(torch.tanh(nn.functional.linear(x, weight, bias)), weight, bias)
-
-    *grads, back = torch.func.vjp(function, *p, x)[1](v)
-    torch.testing.assert_close(m.vjp_and_grads(p, saved, v), (back, grads))
-    torch.testing.assert_close(m.jvp(p, saved, u), torch.func.jvp(lambda x: function(*p, x), (x,), (u,))[1])
 
 
 @pytest.mark.parametrize("between", [overwrites, tied, decides])

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from graph_cases import CASES, F64, Net, SharedInput, TransformerBlock, as_backprop
+from graph_cases import CASES, F64, Net, SharedInput, as_backprop
 from torch import Tensor, nn
 
 import altmin
@@ -71,21 +71,6 @@ def test_no_graph_crosses_a_block_of_a_traced_model(name):
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_running_statistics_inside_a_piece_follow_the_mode_of_the_model(training):
-    torch.manual_seed(0)
-    model = Net(lambda net, h: h * net.norm(h)).double().train(not training)
-    x, y = torch.randn(6, 4, dtype=F64), torch.randint(3, (6,))
-    am = altmin.AltMin(model)
-    model.train(training)
-    other = copy.deepcopy(model)
-    other(x)
-    am.step(x, y)
-    assert int(model.norm.num_batches_tracked) == int(training)
-    torch.testing.assert_close(model.norm.running_mean, other.norm.running_mean, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(model.norm.running_var, other.norm.running_var, rtol=1e-12, atol=1e-12)
-
-
 def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed():
     ensemble = altmin.Ensemble([methods.create("am-adam", SharedInput()) for _ in range(2)])
     x, y = torch.randn(6, 5), torch.randint(3, (6,))
@@ -98,27 +83,6 @@ def test_buffers_of_pieces_stay_the_models_in_an_ensemble_and_others_are_noticed
     ensemble.member(0).scale = torch.ones(4)
     with pytest.raises(ValueError, match="the model has changed since it was cut"):
         ensemble.step(x, y)
-
-
-def test_a_buffer_inside_a_module_that_is_a_graph_may_not_be_replaced():
-    model = nn.Sequential(nn.Linear(3, 6), TransformerBlock(6, 4), nn.Flatten(), nn.Linear(24, 2))
-    am = altmin.AltMin(model)
-    model[1].attention.mask = torch.ones(4, 4)
-    with pytest.raises(ValueError, match="the model has changed since it was cut"):
-        am.step(torch.randn(6, 4, 3), torch.randint(2, (6,)))
-
-
-def test_pieces_in_a_row_hand_on_what_passes_between_them():
-    model, x, _ = CASES["masked"].build()
-    cut = ["layers.0.out", "layers.1.gate"]
-    first, *rest = [block.maps for block in altmin.split(model, at=cut)]
-    one = Piece.of([m.module for maps in (first, *rest) for m in maps])
-    assert one.entry is one.exit is None
-    assert torch.equal(one(x), model(x))
-    ahead = Piece.of([m.module for maps in (first, rest[0]) for m in maps])
-    after = Piece.of([m.module for maps in rest[1:] for m in maps])
-    assert ahead.exit is after.entry is not None
-    assert torch.equal(after(ahead(x)), model(x))
 
 
 def test_a_module_and_one_inside_it_are_both_places_to_cut():

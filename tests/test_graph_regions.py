@@ -45,18 +45,3 @@ def test_groups_are_a_partition_in_order_with_one_output_each(program, chosen):
         outside = {n for n in inside if n is made or any(user not in inside for user in n.users if user.op != "output")}
         assert outside == {output}, "nothing else of it is used"
         known.add(output)
-
-
-def test_nodes_that_feed_each_other_are_one_group():
-    nodes, made = graph_of([(0, 0), (1, 0), (2, 1)])
-    (region,) = regions(nodes, nodes[1:], [], nodes[:1], [made])
-    assert region.nodes == nodes[1:]
-    assert (region.given, region.made) == (nodes[:1], [made])
-
-
-def test_a_group_never_depends_on_itself_through_another():
-    """b = a + a alone between a and c = b + a: a and c cannot be one group without it."""
-    nodes, made = graph_of([(0, 0), (1, 1), (2, 1)])
-    a, b, c = nodes[1:]
-    found = regions(nodes, [a, b, c], [b], nodes[:1], [made])
-    assert [region.nodes for region in found] == [[a], [b], [c]]

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from altmin.core.labels import CrossEntropyLoss, as_rows, by_label, class_axis, from_rows
+from altmin.core.labels import CrossEntropyLoss, by_label, class_axis
 
 SHAPES = {
     "samples": ((7, 4), (7,), 1),
@@ -27,18 +27,6 @@ def test_labels_tell_which_dimension_counts_the_classes(name: str) -> None:
 def test_labels_that_fit_no_dimension_or_two_are_refused(output: tuple, labels: tuple) -> None:
     with pytest.raises(ValueError):
         class_axis(torch.zeros(output), torch.zeros(labels))
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_every_label_has_one_row_of_classes_and_rows_go_back_to_their_places(name: str) -> None:
-    shape, labels, axis = SHAPES[name]
-    x = torch.randn(shape)
-    rows = as_rows(x, axis)
-    one_hot = torch.zeros(shape).scatter_(axis, torch.randint(4, labels).unsqueeze(axis), 1.0)
-    chosen = as_rows(one_hot, axis).argmax(1).view(labels)
-    picked = x.gather(axis, chosen.unsqueeze(axis)).squeeze(axis)
-    assert torch.equal(rows.gather(1, chosen.view(-1, 1)).view(labels), picked)
-    assert torch.equal(from_rows(rows, x.shape, axis), x)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -41,17 +41,6 @@ def test_an_epoch_is_one_gathering_and_one_update_of_its_rule(name: str, at: lis
     torch.testing.assert_close([*offline.model.parameters()], [*am.model.parameters()], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_weights_and_mu_stay_until_the_end_of_the_epoch(name: str) -> None:
-    offline = altmin.methods.create(name, net(), penalty=altmin.Penalty(**PENALTY))
-    seen = [offline.step(x, y).penalty for x, y in parts()]
-    assert seen == [2.0, 2.0, 2.0]
-    assert all(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
-    offline.end_epoch()
-    assert offline.method.penalty.value == (2.0 + 0.5) * 3.0, "one mini-batch, one epoch"
-    assert not any(torch.equal(a, b) for a, b in zip(offline.model.parameters(), net().parameters(), strict=True))
-
-
 @pytest.mark.parametrize("lr, left", [(0.03, 0.9999), (1.0, 0.2)])
 def test_am_mem_offline_learns_targets_of_ten_thousand_without_a_rise_of_the_loss(lr: float, left: float) -> None:
     torch.manual_seed(0)

@@ -177,16 +177,3 @@ def test_muon_moves_the_matrices_of_a_transformer_but_not_its_embeddings_and_hea
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
     lone = methods.create("muon", nn.Linear(3, 2)).optimizer
     assert not any("ns_steps" in group for group in lone.param_groups), "the output layer is by AdamW"
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_muon_goes_on_from_a_saved_state(layout: torch.memory_format) -> None:
-    whole, other = (methods.create("muon", conv_net().to(memory_format=layout)) for _ in range(2))
-    for t in range(4):
-        if t == 2:
-            other.model.load_state_dict(whole.model.state_dict())
-            other.load_state_dict(copy.deepcopy(whole.state_dict()))
-        whole.step(*batch(t))
-        if t >= 2:
-            other.step(*batch(t))
-    torch.testing.assert_close([*other.model.parameters()], [*whole.model.parameters()], rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Difference target propagation against a reference by autograd, its targets against theory, and what it learns."""
+"""Difference target propagation against a reference by autograd, and its messages."""
 
 import copy
 from collections.abc import Callable
@@ -131,9 +131,6 @@ def test_a_step_is_one_of_rmsprop_with_a_rate_for_weights_and_one_for_inverses()
         torch.testing.assert_close(a - b, rate * g / ((0.01 * g**2).sqrt() + 1e-8), rtol=1e-6, atol=1e-9)
 
 
-# ---- targets
-
-
 # ---- states and messages
 
 
@@ -164,6 +161,3 @@ def test_a_step_through_a_sign_records_no_graph() -> None:
 def test_an_activation_without_derivative_is_refused_in_the_last_hidden_layer() -> None:
     with pytest.raises(TypeError, match="last hidden"):
         altmin.methods.create("dtp", net(nn.Tanh, Sign))
-
-
-# ---- training

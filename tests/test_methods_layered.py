@@ -1,5 +1,6 @@
 """A fully connected net as layers: what is taken, and what is refused in words."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,18 +11,6 @@ from altmin.common.errors import Diverged
 from altmin.methods.base import demand_finite, demand_step
 from altmin.methods.rivals.layers import layers_of
 from altmin.models import mlp
-
-
-def test_layers_one_after_the_other_are_the_model() -> None:
-    inner = nn.Sequential(nn.Identity(), nn.Linear(3, 5, bias=False))
-    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3), nn.ReLU(), inner, nn.Tanh(), nn.Linear(5, 2)).double()
-    layers = layers_of(model, "admm", (nn.ReLU, nn.Tanh))
-    x = torch.randn(7, 2, 3, dtype=torch.float64)
-    a = x.flatten(1)
-    for layer in layers:
-        a = layer.linear(a) if layer.activation is None else layer.activation(layer.linear(a))
-    assert torch.equal(a, model(x))
-    assert [type(layer.activation) for layer in layers] == [nn.ReLU, nn.Tanh, type(None)]
 
 
 def hooked() -> nn.Module:
@@ -74,25 +63,16 @@ def test_numbers_that_are_finite_may_have_a_sum_that_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "loss, grad, lr, where",
+    "loss, grad, lr, taken",
     [
-        (torch.nan, 1.0, 0.1, "the loss is not finite"),
-        (1.0, torch.nan, 0.1, "the weights' next value"),
-        (1.0, 1e20, 0.1, "the weights' next value"),  # Adam squares it
-        (1.0, 1e10, 1e3, ""),
-        (-1.0, 0.0, 0.1, ""),
+        *((torch.nan, 1.0, 0.1, False), (1.0, torch.nan, 0.1, False), (1.0, 1e10, 1e3, True), (-1.0, 0.0, 0.1, True)),
+        (1.0, 1e20, 0.1, False),  # Adam squares it
     ],
 )
 def test_a_step_that_would_leave_the_finite_numbers_is_known_before_it_is_taken(
-    loss: float, grad: float, lr: float, where: str
+    loss: float, grad: float, lr: float, taken: bool
 ) -> None:
-    model = mlp(2, (), 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    model[1].weight.grad[0, 1] = grad
-    if where:
-        with pytest.raises(Diverged, match=where):
-            demand_step(torch.tensor(loss), optimizer)
-    else:
-        demand_step(torch.tensor(loss), optimizer)
+    weight = nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([0.0, grad])
+    with nullcontext() if taken else pytest.raises(Diverged):
+        demand_step(torch.tensor(loss), torch.optim.SGD([weight], lr))

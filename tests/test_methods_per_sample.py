@@ -8,7 +8,7 @@ from splitting_reference import F64
 from torch import Tensor
 from trainer_cases import equal
 
-from altmin.methods.rivals.per_sample import Table, demand_whole_pass
+from altmin.methods.rivals.per_sample import Table
 
 
 def table() -> Table:
@@ -39,17 +39,3 @@ def test_bad_rows_are_refused_in_words_and_nothing_changes(case: str) -> None:
     with pytest.raises(ValueError):
         kept.find(BAD_ROWS[case], 2)
     assert equal(kept.state_dict(), before)
-
-
-def test_a_pass_takes_all_samples_of_the_one_before() -> None:
-    kept = table()
-    kept.write(*rows_and_values(0, 1, 2))
-    assert demand_whole_pass(*kept.counts()) == 3
-    kept.end_pass()
-    assert demand_whole_pass(*kept.counts()) == 0
-    assert kept.find(None, 3).tolist() == [0, 1, 2]
-    kept.write(*rows_and_values(2, 0))
-    with pytest.raises(ValueError, match="2 of 3 samples"):
-        demand_whole_pass(*kept.counts())
-    kept.write(*rows_and_values(1, 3))
-    assert demand_whole_pass(*kept.counts()) == 4

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import altmin
 from altmin import methods, models
-from altmin.models import binary_mlp, elman, lenet5, mlp, pad
+from altmin.models import binary_mlp, lenet5, mlp, pad
 from altmin.models.names import KNOWN
 
 
@@ -83,32 +83,6 @@ def test_lenet5_is_its_formula() -> None:
     h = F.max_pool2d(torch.relu(F.conv2d(h, p[2], p[3])), 2).flatten(1)
     h = torch.relu(F.linear(torch.relu(F.linear(h, p[4], p[5])), p[6], p[7]))
     torch.testing.assert_close(model(x), F.linear(h, p[8], p[9]))
-
-
-def elman_by_hand(model: nn.Sequential, x: Tensor, length: int) -> Tensor:
-    """h_t = tanh(U x_t + W h_{t-1} + b), z_t = V h_t, the classifier over max(z, 0), for x (steps, inputs)."""
-    named = {name: p.detach() for name, p in model[0].named_parameters()}
-    U, W, b = named["weight_ih_l0"], named["weight_hh_l0"], named["bias_ih_l0"]
-    h, z = torch.zeros(len(W), dtype=x.dtype), torch.zeros(length, dtype=x.dtype)
-    for t, step in enumerate(x):
-        h = torch.tanh(U @ step + W @ h + b)
-        z[t] = model[1].weight.detach()[0] @ h
-    return model[-1].weight.detach() @ z.clamp_min(0) + model[-1].bias.detach()
-
-
-def test_an_elman_network_is_its_recursion() -> None:
-    torch.manual_seed(0)
-    model, x = elman(4, length=6, inputs=2, outputs=3).double(), torch.randn(5, 6, 2, dtype=torch.float64)
-    expected = torch.stack([elman_by_hand(model, sample, 6) for sample in x])
-    torch.testing.assert_close(model(x).detach(), expected)
-
-
-def test_padded_sequences_are_read_as_if_each_were_alone() -> None:
-    torch.manual_seed(0)
-    model = elman(4, length=6, inputs=2, outputs=3, padded=True).double()
-    sequences = [torch.randn(steps, 2, dtype=torch.float64) for steps in (6, 1, 4)]
-    expected = torch.stack([elman_by_hand(model, sample, 6) for sample in sequences])
-    torch.testing.assert_close(model(pad(sequences, 6)).detach(), expected)
 
 
 @pytest.mark.parametrize("steps", [[(3, 1)], [], [(2, 1), (2, 2)]])

@@ -60,10 +60,6 @@ def test_mu_without_a_maximum_grows_on_as_a_tensor_and_as_a_number():
     assert grown(torch.tensor(1e6, dtype=torch.float64), 1.0, 2.0, None).item() == 2e6 + 1
 
 
-def test_mu_on_a_device_stops_at_a_maximum_that_is_a_number():
-    assert grown(torch.tensor([1.0, 99.5]), 1.0, 1.0, 100.0).tolist() == [2.0, 100.0]
-
-
 NAN = float("nan")
 
 

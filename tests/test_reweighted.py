@@ -123,11 +123,6 @@ def test_a_batch_in_which_nothing_counts_on_any_rank_is_refused() -> None:
     ranks.threads(2, call)
 
 
-def test_where_one_process_has_all_samples_a_loss_is_itself() -> None:
-    loss = adapt(nn.MSELoss())
-    assert of_batch(loss, LOCAL) is loss
-
-
 def test_the_gradient_of_a_weighted_loss_is_that_of_one_copy_of_each_sample() -> None:
     """Times the weights it is autograd's gradient of the weighted mean, and H q that of <gradient, q>."""
     o, y, numbers, q = problem()

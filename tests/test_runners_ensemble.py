@@ -328,7 +328,7 @@ def test_advance_asks_for_no_number_and_hands_over_none(net: str, rule: str, pla
         advanced(ensemble, *second)
         advanced(ensemble, *third)
         ensemble.end_epoch()
-        Schedule(LINEAR, ensemble.optimizer, 5).after_batch(1)
+        Schedule(LINEAR, ensemble.optimizer, 5).move(1, 0)
     with Watch() as watch:
         assert bool(ensemble.alive.any() & torch.tensor([True], device=place))
     assert "aten._local_scalar_dense.default" in watch.seen, "it would be noticed"

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import altmin
-from altmin.training import accuracy, fit
+from altmin.training import fit
 
 
 class Sentences(nn.Module):
@@ -113,37 +113,6 @@ def test_codes_that_stay_give_autograds_gradients(name: str, by_name: bool) -> N
     as_backprop(model, x, y, given=given, **options)
 
 
-def test_an_input_is_a_constant_of_the_blocks_that_use_it() -> None:
-    """As if it were a buffer of the model: the same steps, codes and all."""
-
-    class Given(Conditioned):
-        def forward(self, x: Tensor, z: Tensor) -> Tensor:
-            y = torch.tanh(self.a(x))
-            y = torch.tanh(self.b(torch.cat([y, z], 1)))
-            return self.c(torch.cat([y, torch.ones_like(y[:, :4])], 1))
-
-    class Held(Given):
-        def __init__(self, z: Tensor) -> None:
-            super().__init__()
-            self.register_buffer("z", z)
-
-        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-            return super().forward(x, self.z)  # type: ignore[arg-type]
-
-    torch.manual_seed(0)
-    (x, z), y = pairs(), torch.randint(3, (6,))
-    held, given = Held(z).double(), Given().double()
-    given.load_state_dict({name: t for name, t in held.state_dict().items() if name != "z"})
-    first, second = altmin.AltMin(held), altmin.AltMin(given)
-    assert len(first.chain) == len(second.chain) == 3
-    for _ in range(5):
-        a, b = first.step(x, y), second.step((x, z), y)
-        assert a.objective == pytest.approx(b.objective, rel=1e-12)
-        assert a.movements == pytest.approx(b.movements, rel=1e-9)
-    for p, q in zip(held.parameters(), given.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
-
-
 def learnable(n: int = 300) -> tuple[dict[str, Tensor], Tensor]:
     """The class is that of the most frequent token among those that the mask keeps."""
     torch.manual_seed(0)
@@ -223,7 +192,7 @@ def test_a_model_of_one_input_takes_a_tuple_of_one() -> None:
 
 
 def test_the_objective_is_that_of_the_steps_metrics() -> None:
-    """At the encoded codes f is the loss; with codes moved by d it grows by mu |d|^2 / n in the block below."""
+    """With codes moved by d the loss at the output grows by mu |d|^2 / n in the block below."""
     torch.manual_seed(0)
     x, y = sentences(), torch.randint(3, (6,))
     chain = altmin.split(Sentences().double())
@@ -231,24 +200,18 @@ def test_the_objective_is_that_of_the_steps_metrics() -> None:
     kept = x[1].unsqueeze(-1).double()
     first = model.embedding(x[0])
     second = model.a(first)
-    codes = [first, second, model.b(torch.tanh(second) * kept)]
-    value = altmin.objective(chain, codes, x, y, 3.0, nn.CrossEntropyLoss())
-    torch.testing.assert_close(value, F.cross_entropy(model(*x), y))
-    codes[2] = model.b(torch.tanh(second) * kept) + 0.1
+    codes = [first, second, model.b(torch.tanh(second) * kept) + 0.1]
     moved = altmin.objective(chain, codes, x, y, 3.0, nn.CrossEntropyLoss())
     output = model.head((torch.tanh(codes[2]) * kept).sum(1) / kept.sum(1))
     torch.testing.assert_close(moved, F.cross_entropy(output, y) + 3.0 * 0.01 * codes[2].numel() / 6)
 
 
-def test_it_is_explained_and_measured_like_other_models() -> None:
+def test_it_is_explained_like_other_models_and_not_augmented() -> None:
     x, y = learnable(60)
     am = altmin.AltMin(Sentences())
     found = altmin.explain(am, x, y)
     assert len(found.rows) == len(am.chain)
     still = altmin.explain(Sentences(), tuple(x.values()), y, share=0.0)
     assert [row.cosine for row in still.rows] == pytest.approx([1.0] * len(still.rows), abs=1e-4)
-    with torch.no_grad():
-        right = (am.model(**x).argmax(1) == y).double().mean().item()
-    assert accuracy(am.model, (x, y)) == pytest.approx(right)
-    with pytest.raises(ValueError, match="the samples have several inputs; leave it out"):
+    with pytest.raises(ValueError, match="augment"):
         fit(am, (x, y), epochs=1, batch_size=20, augment=lambda x, generator: x)

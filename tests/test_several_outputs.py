@@ -87,19 +87,3 @@ def test_outputs_that_cannot_be_one_are_refused() -> None:
     x, y = batch()
     with pytest.raises(ValueError, match="several values pass at the output and cannot be one code"):
         altmin.AltMin(Labels("tuple").double(), LOSSES["tuple"]).step(x, y)
-
-
-def test_a_module_of_ones_own_may_have_an_attribute_of_any_name() -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.entry, self.exit = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.register_forward_hook(lambda *_: None)  # so that it stays whole
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.exit(torch.tanh(self.entry(x)))
-
-    chain = altmin.split(nn.Sequential(Own(), nn.ReLU(), Own()))
-    assert chain.outputs is None
-    assert str(chain).splitlines()[1].split() == ["0", "Own", "?", "40"]
-    altmin.AltMin(chain.model).step(torch.randn(6, 4), torch.randint(4, (6,)))

@@ -82,17 +82,6 @@ def test_a_copy_goes_on_as_the_original_does(kind: Any, copied: Any) -> None:
     assert answer(model, more[0][0]) == answer(other, more[0][0]) != untouched
 
 
-def test_statistics_fade_by_the_factor_that_was_given() -> None:
-    model = learnt(OnlineRegressor((5,), seed=1, forget=0.9), stream(30))
-    by_hand = RunningStatistics(3, 0.9)
-    for x, _ in stream(30):
-        by_hand.update(np.array(list(x.values())))
-    np.testing.assert_array_equal(model._statistics.mean, by_hand.mean)
-    weights = 0.9 ** np.arange(30)[::-1]
-    mean = np.average([y for _, y in stream(30)], weights=weights)
-    assert model._target.mean[0] == pytest.approx(mean)
-
-
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize(
     "wrong",

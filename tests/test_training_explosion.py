@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from altmin import Diverged, methods, models
 from altmin.training import EachBatch, fit
-from altmin.training.explosion import LossWatch, scale_of
+from altmin.training.explosion import LossWatch
 
 Samples = tuple[Tensor, Tensor]
 
@@ -73,12 +73,6 @@ def test_no_alarm_for(losses: list[float], scale: float) -> None:
 def test_the_last_of_these_losses_is_an_explosion(losses: list[float], scale: float) -> None:
     watch = LossWatch()
     assert [watch.explodes(loss, lambda: scale) for loss in losses] == [False] * (len(losses) - 1) + [True]
-
-
-def test_the_scale_is_that_of_the_largest_target_or_of_typical_inputs() -> None:
-    x, y = torch.tensor([[3.0, -5.0]]), torch.tensor([[1.0, -4.0]])
-    assert (scale_of(x, y), scale_of(x, y.long()), scale_of(x.long(), y.long())) == (17.0, 17.0, 0.0)
-    assert scale_of(x, 2 * y) == 64.0
 
 
 def wide() -> Samples:

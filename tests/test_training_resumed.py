@@ -19,7 +19,6 @@ from trainer_cases import equal
 import altmin
 from altmin import methods
 from altmin.common.errors import Diverged
-from altmin.runners.precision import using
 from altmin.training import checkpoint, fit
 from altmin.training.resumed import method_settings
 from altmin.training.samples import fingerprint
@@ -268,8 +267,7 @@ def test_every_option_of_a_method_and_its_model_count(name: str, model: Any, opt
 def test_precision_counts() -> None:
     method = methods.create("am-adam", net())
     plain = method_settings(method)
-    with using("bf16") as context:
-        rounded = method_settings(method, context)
+    rounded = method_settings(method, "bf16")
     assert {name for name, value in rounded.items() if value != plain[name]} == {"precision of products"}
 
 

@@ -56,24 +56,6 @@ def test_a_method_decays_matrices_and_nothing_else(name: str, optimizer: Any) ->
     torch.testing.assert_close([*model.parameters()], [*by_hand(optimizer).parameters()], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["am-adam", "am-sgd", "adam", "sgd", "am-adam-offline"])
-def test_in_a_step_biases_move_as_without_decay_and_matrices_as_with_it(name: str) -> None:
-    moved = {}
-    for key, options in {
-        "none": {},
-        "all": {"weight_decay": DECAY},
-        "matrices": {"weight_decay": DECAY, "decay_biases": False},
-    }.items():
-        method = altmin.methods.create(name, net(), lr=RATE, **options)
-        method.step(*batch(0))
-        method.end_epoch()
-        moved[key] = dict(method.model.named_parameters())
-    for parameter, value in moved["matrices"].items():
-        alike, other = ("all", "none") if value.ndim > 1 else ("none", "all")
-        torch.testing.assert_close(value, moved[alike][parameter], rtol=1e-12, atol=1e-13)
-        assert not torch.allclose(value, moved[other][parameter], rtol=1e-6)
-
-
 def test_decoupled_decay_of_a_local_rule_spares_biases_too() -> None:
     options = {"weight_decay": DECAY, "decoupled_weight_decay": True}
     first, second = (
@@ -103,9 +85,9 @@ def test_members_of_an_ensemble_decay_as_they_would_alone(name: str) -> None:
 
 def test_a_state_goes_on_in_a_method_with_the_same_groups_only() -> None:
     options = {"lr": RATE, "weight_decay": DECAY}
-    spared, plain = (altmin.methods.create("am-adam", net(), **options, decay_biases=each) for each in (False, True))
+    spared, plain = (altmin.methods.create("adam", net(), **options, decay_biases=each) for each in (False, True))
     spared.step(*batch(0))
-    again = altmin.methods.create("am-adam", copy.deepcopy(spared.model), **options, decay_biases=False)
+    again = altmin.methods.create("adam", copy.deepcopy(spared.model), **options, decay_biases=False)
     again.load_state_dict(spared.state_dict())
     for method in (spared, again):
         method.step(*batch(1))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import altmin
 from altmin.calculus.context import BatchShard, Context
 from altmin.core.weights.layer_memory import COEFFICIENTS, factor, polar, sketch, solved
-from altmin.core.weights.memory import inputs, layers
+from altmin.core.weights.memory import inputs
 
 STEPS = 12
 
@@ -236,35 +236,6 @@ def test_products_on_tensor_cores_keep_the_solve_positive(damping, monkeypatch):
     torch.testing.assert_close(found.cpu(), exact, rtol=0.05, atol=0.05)
 
 
-def test_a_weight_of_two_is_a_sample_twice():
-    found = []
-    for twice in (True, False):
-        torch.manual_seed(0)
-        model, x, y = plain().double(), torch.randn(5, 6, dtype=F64), torch.randint(3, (5,))
-        am = altmin.AltMin(model, weights=altmin.CoActivationMemory(0.1))
-        rows = torch.tensor([0, 0, 1, 2, 3, 4]) if twice else torch.arange(5)
-        w = None if twice else torch.tensor([2.0, 1, 1, 1, 1], dtype=F64)
-        am.step(x[rows], y[rows], sample_weight=w)
-        found.append([*model.parameters(), am.updates.states[0]["memory"][0]["A"]])
-    torch.testing.assert_close(*found)
-
-
-def test_what_has_a_memory_and_what_does_not():
-    model = nn.Sequential(
-        nn.Embedding(5, 4), nn.Flatten(), nn.Unflatten(1, (4, 2)), nn.Conv1d(4, 6, 1, groups=2), nn.Flatten(),
-        nn.BatchNorm1d(12), nn.Linear(12, 3),
-    )  # fmt: skip
-    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(rank=8))
-    states = list(am.updates.states.values())
-    assert [sorted(s["memory"]) for s in states] == [[], [0], [2]]
-    assert [sorted(s["adam"]) for s in states] == [[0], [], [0, 1]]
-    assert states[-1]["memory"][2]["A"].shape == (13, 8)
-    branches = altmin.AltMin(Branches(), weights=altmin.CoActivationMemory()).chain
-    assert [[type(layer.map).__name__ for layer in layers(block)] for block in branches] == [
-        ["Linear"], ["Linear", "Linear"], ["Linear"]
-    ]  # fmt: skip
-
-
 def test_decay_schedules_and_frozen_layers():
     torch.manual_seed(0)
     model, batch = plain(), (torch.randn(8, 6), torch.randint(3, (8,)))
@@ -358,31 +329,6 @@ def test_inputs_that_are_zero_at_every_place_the_memory_sees_still_give_a_step()
         before = net[0].weight.detach().clone()
         am.step(x, torch.tensor([0, 1]))
         assert not torch.equal(net[0].weight, before)
-
-
-def test_a_layer_that_gets_no_gradient_stays_and_the_others_learn():
-    """As below rectifiers that are all closed."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    with torch.no_grad():
-        net[0].bias.fill_(-100.0)
-    before = net[0].weight.detach().clone()
-    am, x, y = altmin.methods.create("am-mem", net), torch.randn(32, 4), torch.arange(32) % 3 // 2
-    losses = [float(am.step(x, y).loss) for _ in range(30)]
-    assert torch.equal(net[0].weight, before)
-    assert losses[-1] < losses[0]
-
-
-def test_ten_plain_layers_learn():
-    torch.manual_seed(0)
-    x = torch.randn(300, 10)
-    y = (x[:, :2].sum(1) > 0).long()
-    model = altmin.models.mlp(10, (16,) * 10, 2)
-    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(0.01))
-    for _ in range(20):
-        for rows in torch.randperm(300).split(50):
-            am.step(x[rows], y[rows])
-    assert float((model(x).argmax(1) == y).float().mean()) > 0.95
 
 
 @pytest.mark.parametrize(

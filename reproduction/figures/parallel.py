@@ -72,8 +72,7 @@ def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
     """Return, for each block of a trainer after the codes of a mini-batch have moved, what computes its gradients from
     its own residual."""
     with torch.no_grad():
-        mu = x.new_tensor(am.penalty.value)
-        problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, mu, LOCAL).problems
+        problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, am.penalty.value, LOCAL).problems
     return [partial(problem.grads, p) for problem, p in zip(problems, am.theta, strict=True)]
 
 

@@ -34,7 +34,7 @@ Gradients = dict[str, Tensor]
 
 
 class Contestant(NamedTuple):
-    """step: None where this rank has nothing to do. gradients: those that its last step left, by the names of the whole
+    """step: None where this rank has nothing to do. gradients: those of its first step, by the names of the whole
     model's parameters, as far as this rank has them. alike: whose first gradients they must be."""
 
     step: Callable[[], Any] | None
@@ -58,6 +58,16 @@ def of_model(model: nn.Module, own: Any = None) -> Callable[[], Gradients]:
     some = None if own is None else {id(p) for p in own}
     return lambda: {
         name: p.grad for name, p in model.named_parameters() if p.grad is not None and (some is None or id(p) in some)
+    }
+
+
+def of_rule(am: Any) -> Callable[[], Gradients]:
+    """The first moments of Adam in a trainer's blocks, after the first step a tenth of the gradients."""
+    names = {id(p): name for name, p in am.model.named_parameters()}
+    return lambda: {
+        names[id(p)]: moment
+        for l, state in am.updates.states.items()
+        for p, moment in zip(am.theta[l], state["exp_avg"], strict=True)
     }
 
 
@@ -114,16 +124,15 @@ def contestants(case: Case, rank: int) -> dict[str, Contestant]:
     alone = {"am": am(model_of(case)), "backprop": backprop(model_of(case))}
     ranks = Distributed(am(model_of(case)))
     layers = LayerParallel(am(model_of(case)), case["micro_batches"], cuts=[case["blocks"] // 2])
-    own = [p for l in layers.blocks for p in layers.theta[l]]
 
     def in_one(name: str) -> Contestant:
         step = (lambda: alone[name].step(x, y)) if rank == 0 else None
-        return Contestant(step, of_model(alone[name].model))
+        return Contestant(step, dict)
 
     return {
         "am": in_one("am"),
-        "am data-parallel": Contestant(lambda: ranks.step(x, y), of_model(ranks.model), "am"),
-        "am layer-parallel": Contestant(lambda: layers.step(x, y), of_model(layers.model, own), "am in parts"),
+        "am data-parallel": Contestant(lambda: ranks.step(x, y), of_rule(ranks), "am"),
+        "am layer-parallel": Contestant(lambda: layers.step(x, y), of_rule(layers), "am in parts"),
         "backprop": in_one("backprop"),
         "backprop DDP": replicated(case, rank),
         "backprop 1F1B": pipeline(case, rank, "Schedule1F1B", 2),
@@ -153,7 +162,9 @@ def differences(found: dict[str, Contestant], case: Case) -> dict[str, float]:
             each.step()
     for name, each in found.items():
         if each.alike:
-            grads, ours = of_model(one[each.alike].model)(), each.gradients()
+            alike = one[each.alike]
+            grads = of_model(alike.model)() if each.alike == "backprop" else of_rule(alike)()
+            ours = each.gradients()
             known = torch.tensor([float(p in ours) for p in grads])
             dist.all_reduce(known)
             if not bool(known.all()):
