@@ -85,7 +85,8 @@ def gradients_of(model: nn.Module, codes: Any, x: Any, y: Tensor, mu: float, los
     """The gradient of every block's parameters, in the order of the chain."""
     chain, problems = altmin.split(model), outcome_of(model, codes, x, y, mu, loss).problems
     with torch.no_grad():
-        return [g for problem, p in zip(problems, chain.parameters(), strict=True) for g in problem.grads(p)]
+        pairs = zip(problems, chain.parameters(), strict=True)
+        return [g for problem, p in pairs for g in altmin.WeightRule().measure(problem.block, p, problem)]
 
 
 def encoded_blocks(model: nn.Module, x: Tensor) -> tuple[list[Encoded], Tensor]:

@@ -252,10 +252,9 @@ def test_how_weights_and_inputs_lie_in_memory_changes_nothing(rule, of):
 
 WRONG = {
     "lr of LocalAdam": lambda: altmin.LocalAdam(lr=-1),
-    "lr of LocalSGD": lambda: altmin.LocalSGD(lr=[0.1, -0.5]),
+    "lr of LocalSGD": lambda: altmin.LocalSGD(lr=-0.5),
     "steps of LocalSGD": lambda: altmin.LocalSGD(steps=0),
     "clip_norm of LocalAdam": lambda: altmin.LocalAdam(clip_norm=0.0),
-    "2 entries for 3 blocks": lambda: altmin.AltMin(setting()[0], weights=altmin.LocalSGD(lr=[0.1, 0.1])),
 }
 
 

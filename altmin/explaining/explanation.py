@@ -21,6 +21,7 @@ from altmin.core.chain import Chain
 from altmin.core.losses import Loss
 from altmin.core.step import encode, move_codes, with_states
 from altmin.core.trainer import AltMin
+from altmin.core.weights.rule import WeightRule
 from altmin.explaining.trainers import random_state, trainer_of
 
 DEAD, LOW, VANISHED, FAST, SLOW = 0.5, 0.9, 1e-3, 0.1, 1e-7
@@ -140,7 +141,8 @@ def _rows(am: AltMin, stepped: AltMin, x: Batch, y: Tensor, reference: Mapping[s
         moved = move_codes(chain, am.theta, codes, am.loss, x, y, am.penalty.value)
     names = {id(p): name for name, p in am.model.named_parameters()}
     for l, (block, theta, problem) in enumerate(zip(chain, am.theta, moved.problems, strict=True)):
-        trained = [(g.to_dense(), p) for g, p in zip(problem.grads(theta), theta, strict=True) if p.requires_grad]
+        gradients = WeightRule().measure(problem.block, theta, problem)
+        trained = [(g.to_dense(), p) for g, p in zip(gradients, theta, strict=True) if p.requires_grad]
         mine = [g for g, _ in trained]
         theirs = [reference.get(names[id(p)], torch.zeros_like(p)) for _, p in trained]
         g, b, hidden = norm(mine), norm(theirs), l < len(chain) - 1

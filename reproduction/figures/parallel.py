@@ -14,6 +14,7 @@ from torch.utils.benchmark import Timer
 from altmin import data, methods, models
 from altmin.calculus.context import LOCAL
 from altmin.core.step import move_codes
+from altmin.core.weights.rule import WeightRule
 from reproduction import Claim, Figure, Finding, Results, Row, Setting, Statement, Tick
 
 Block = Callable[[], Sequence[Tensor]]
@@ -73,7 +74,8 @@ def moved(am: Any, x: Tensor, y: Tensor) -> list[Block]:
     its own residual."""
     with torch.no_grad():
         problems = move_codes(am.chain, am.theta, am.codes, am.loss, x, y, am.penalty.value, LOCAL).problems
-    return [partial(problem.grads, p) for problem, p in zip(problems, am.theta, strict=True)]
+    measure = WeightRule().measure
+    return [partial(measure, problem.block, p, problem) for problem, p in zip(problems, am.theta, strict=True)]
 
 
 def difference(ways: Sequence[Sequence[Sequence[Tensor]]]) -> float:

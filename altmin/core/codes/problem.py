@@ -90,12 +90,6 @@ class Problem(NamedTuple):
     context: Context
     at: Callable[[Tensor], Tensor] | None = None
 
-    def grads(self, p: Params) -> Params:
-        """Return the gradient of the block's parameters p, with samples weighted."""
-        r = self.delta if self.context.weights is None else self.context.weighted(self.delta)
-        maps = self.block.core.maps
-        return maps[0].grads(p, self.saved[0], r) if len(maps) == 1 else self.block.core.grads(p, self.saved, r)
-
     def after(self, old: Params, new: Params) -> "Problem":
         """Return the problem, which was measured with the old parameters, for new ones."""
         change, saved = self.block.core.change(old, new, self.saved)

@@ -127,7 +127,7 @@ class CoActivationMemory(WeightRule):
     def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Any]:
         """Gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from the
         mini-batch."""
-        grads, context, found = problem.grads(parameters), problem.context, {}
+        grads, context, found = super().measure(block, parameters, problem), problem.context, {}
         n = context.samples(problem.delta)
         for layer in layers(block):
             a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)

@@ -73,8 +73,12 @@ class WeightRule:
         return ()
 
     def measure(self, block: Block, parameters: Params, problem: Problem) -> Contribution:
-        """Return what `update` needs of a block's problem: here the gradient of its parameters."""
-        return problem.grads(parameters)
+        """Return what `update` needs of a block's problem: here the gradient of its parameters, with samples
+        weighted."""
+        r, maps, saved = problem.delta, block.core.maps, problem.saved
+        if problem.context.weights is not None:
+            r = problem.context.weighted(r)
+        return maps[0].grads(parameters, saved[0], r) if len(maps) == 1 else block.core.grads(parameters, saved, r)
 
     def update(self, parameters: Params, state: State, contribution: Contribution, rates: Rates) -> Change:
         """Return the changes of the parameters and the next state. rates: `numbers`, with "lr" as a scheduler has it
