@@ -22,8 +22,6 @@ IGNORED = -100
 """The label of a sample to ignore, torch's default `ignore_index`."""
 FEW = 64
 """The largest number of classes for which the softmax is taken by columns."""
-MANY = 1024
-"""The largest number of classes for which a table with a row for each is made."""
 
 
 class Evaluation(NamedTuple):
@@ -92,136 +90,110 @@ class Loss:
 
 
 class Targets(NamedTuple):
-    """For every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
-    the output that counts the classes; whether these were labels."""
+    """Targets of a cross-entropy: for every place a row of weights for the classes, and their sum, its mass, both over
+    the number of places that count; that number; the dimension of the output that counts the classes."""
 
     rows: Tensor
-    mass: Tensor | None
+    mass: Any
+    count: Any
     axis: int = 1
-    labelled: bool = True
 
 
 class CrossEntropy(Loss):
-    """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
-    sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in torch, every
-    place has a label, and n is the number of places. A place with the label `ignore_index` is ignored and not counted
-    in n, as in torch."""
+    """Mean of -log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes
+    for each sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in
+    torch, every place has a label, and n is the number of places. A place with the label `ignore_index` is ignored and
+    not counted in n, as in torch. reads: whether `prepare` raises ValueError for a label out of range; without, no
+    number is read from a tensor, and such a label makes the loss NaN."""
 
     rounding = 32.0  # for outputs of about ten
     curves = True
 
-    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
-        self.smoothing, self.ignored = label_smoothing, ignore_index
-        self.rows: Tensor | None = None
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED, reads: bool = True):
+        self.smoothing, self.ignored, self.reads = label_smoothing, ignore_index, reads
 
     def __repr__(self) -> str:
         ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
         return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Targets:
-        """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
-        waiting for a device becomes NaN, and with it the loss."""
+        """Return the targets in rows. ValueError if they do not fit the output."""
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
-            rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
-            return Targets(rows, rows.sum(1, keepdim=True), labelled=False)
-        axis = class_axis(output, y) if output.ndim != 2 else 1
-        wanted = without(output, axis) if output.ndim != 2 else output.shape[:1]
+            rows = (y * (1 - self.smoothing) + self.smoothing / output.shape[1]) / len(y)
+            return Targets(rows, rows.sum(1, keepdim=True), len(y))
+        axis = 1 if output.ndim == 2 else class_axis(output, y)
+        wanted, classes = without(output, axis), output.shape[axis]
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes int64 labels of shape {tuple(wanted)} or probabilities as {kind(output)}, "
                 f"given {kind(y)}"
             )
-        labels, classes = y.reshape(-1), output.shape[axis]
-        return Targets(*self._rows(output, labels, classes, context), axis)
+        y = y.reshape(-1)
+        if self.reads and self._all_count(y, classes, context):
+            return Targets(self._rows(output, y, classes), 1 / len(y), len(y), axis)
+        counts, label = y != self.ignored, y.clamp(0, classes - 1)
+        count = counts.sum()
+        mass = counts.to(output.dtype).div_(count).masked_fill(counts & (label != y), torch.nan).unsqueeze(1)
+        return Targets(self._rows(output, label, classes) * (mass * len(y)), mass, count, axis)
+
+    def _rows(self, output: Tensor, label: Tensor, classes: int) -> Tensor:
+        """Return a row of weights for each label, over their number."""
+        n, rest = len(label), self.smoothing / classes
+        rows = output.new_full((classes, n), rest / n)
+        return rows.scatter(0, label.unsqueeze(0), (1 - self.smoothing + rest) / n).mT
 
     def functional(self) -> Loss:
-        return MarkedCrossEntropy(self.smoothing, self.ignored)
-
-    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Return rows and masses for labels y; masses are None if none is to be ignored."""
-        if not y.is_cuda:
-            if classes <= MANY and not 0 <= self.ignored < classes:  # index_select treats it like any other label
-                kind = (classes, output.dtype, output.device)
-                if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
-                    self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
-                    self.rows += self.smoothing / classes
-                try:
-                    return self.rows.index_select(1, y).mT, None
-                except (IndexError, RuntimeError):
-                    pass
-            self._check_labels(y, classes, context)
-        return self._marked(output, y, classes, context.shard is None)
-
-    def _marked(self, output: Tensor, y: Tensor, classes: int, alone: bool) -> tuple[Tensor, Tensor]:
-        """Rows and masses for labels y: NaN for one that is out of range, zero for one that is ignored. The mass
-        of the others is scaled up, so that the mean over all places equals that over the places that count. alone:
-        whether no other rank has samples of the batch."""
-        label, rest = y.clamp(0, classes - 1), self.smoothing / classes
-        own = torch.arange(classes, device=y.device) == label.unsqueeze(1)
-        rows = torch.where(own, output.new_full((), 1 - self.smoothing + rest), rest)
-        counts = (y != self.ignored).to(output.dtype)
-        total = counts.sum() if alone else counts.sum().clamp_min(1)
-        mass = (counts * (len(y) / total)).unsqueeze(1)
-        known = (y == label) | (y == self.ignored)
-        return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
+        return CrossEntropy(self.smoothing, self.ignored, reads=False)
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
-        """ValueError if a label is out of range, or if all samples are to be ignored."""
         if y.dtype == torch.int64:
-            self._check_labels(y, output.shape[class_axis(output, y)], context)
+            self._all_count(y, output.shape[class_axis(output, y)], context)
 
-    def _check_labels(self, y: Tensor, classes: int, context: Context) -> None:
+    def _all_count(self, y: Tensor, classes: int, context: Context) -> bool:
+        """Return whether no label is to be ignored. ValueError if one is out of range, or if all are to be ignored, on
+        all ranks."""
+        low, high = torch.stack(torch.aminmax(y)).tolist()
+        if low >= 0 and high < classes and not low <= self.ignored <= high:
+            return True
         counted = y[y != self.ignored]
-        if not counted.numel() and context.shard is not None:  # other ranks may have some
-            return
-        if not counted.numel():
+        if counted.numel():
+            low, high = torch.stack(torch.aminmax(counted)).tolist()
+            if low < 0 or high >= classes:
+                raise ValueError(
+                    f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
+                    f"so labels go from 0 to {classes - 1}"
+                )
+        elif context.shard is None:  # other ranks may have some
             raise ValueError(
                 f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
             )
-        low, high = torch.stack(torch.aminmax(counted)).tolist()
-        if low < 0 or high >= classes:
-            raise ValueError(
-                f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
-                f"so labels go from 0 to {classes - 1}"
-            )
+        return False
 
     def terms(self, output: Tensor, y: Targets) -> Any:
-        """All places but those whose label is to be ignored."""
-        return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
+        """Return the number of places whose label is not to be ignored."""
+        return int(y.count)
 
     def at(self, output: Tensor, y: Targets) -> Evaluation:
-        flat, n = output.ndim == 2, len(y.rows)
-        rows = output if flat else as_rows(output, y.axis)
+        rows = as_rows(output, y.axis)
         # columns are many times faster on a CPU for few classes
         log_p = F.log_softmax(rows, 1) if rows.shape[1] > FEW else F.log_softmax(rows.mT.contiguous(), 0).mT
         p = log_p.exp()
-        value = (y.rows * log_p).sum(1).sum() / -n  # a compiled sum over everything would run on one processor
-        delta = ((p if y.mass is None else y.mass * p) - y.rows).mul_(1 / n)
+        weighted = y.mass * p
+        value = -(y.rows * log_p).sum(1).sum()  # a compiled sum over everything would run on one processor
 
         def hessian(q: Tensor) -> Tensor:
-            pq = p * (q if flat else as_rows(q, y.axis))
-            Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1).mul_(1 / n)
-            Hq = Hq if y.mass is None else y.mass * Hq
-            return Hq if flat else from_rows(Hq, q.shape, y.axis)
+            pq = weighted * as_rows(q, y.axis)
+            return from_rows(torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1), q.shape, y.axis)
 
-        return Evaluation(value, delta if flat else from_rows(delta, output.shape, y.axis), hessian)
+        return Evaluation(value, from_rows(weighted - y.rows, output.shape, y.axis), hessian)
 
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
-        if output.ndim != 2:
-            raise ValueError(f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}")
-        if y.mass is not None and bool((y.mass == 0).any()):
-            raise ValueError(f"sample weights need labels for all samples, some are {self.ignored}; leave these out")
-        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
-
-
-class MarkedCrossEntropy(CrossEntropy):
-    """Cross-entropy that reads no label: one that is out of range makes it NaN."""
-
-    def functional(self) -> Loss:
-        return self
-
-    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
-        return self._marked(output, y, classes, context.shard is None)
+        if output.ndim != 2 or self.terms(output, y) < len(output):
+            raise ValueError(
+                f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}, and labels that "
+                f"count; leave samples with the label {self.ignored} out"
+            )
+        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() * len(w) / w.sum()
 
 
 ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)
@@ -296,21 +268,18 @@ class AnyLoss(Loss):
         return FunctionalLoss(self.function)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        held = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
-        before = [b.clone() for b in held]
+        buffers = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
+        before = [b.clone() for b in buffers]
         o, value = self._evaluated(output, y)
-        if not all(map(torch.equal, held, before)):
-            for b, old in zip(held, before, strict=True):
+        if not all(map(torch.equal, buffers, before)):
+            for b, old in zip(buffers, before, strict=True):
                 b.copy_(old)
             raise ValueError("the loss changes its buffers when it is called, which a step does several times")
-        found, left, seen = [], [value.grad_fn], set()
-        while left:
-            node = left.pop()
-            if node is not None and node not in seen:
-                seen.add(node)
-                found += [node.variable] if hasattr(node, "variable") else []
-                left += [each for each, _ in node.next_functions]
-        return [t for t in found if t is not o]
+        nodes = [value.grad_fn]
+        for node in nodes:  # which grows
+            below = [n for n, _ in node.next_functions] if node is not None else []
+            nodes += [n for n in below if n not in nodes]
+        return [n.variable for n in nodes if hasattr(n, "variable") and n.variable is not o]
 
     def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The output as a leaf of a graph, and the value with its graph."""
