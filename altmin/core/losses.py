@@ -275,7 +275,7 @@ class AnyLoss(Loss):
             for b, old in zip(buffers, before, strict=True):
                 b.copy_(old)
             raise ValueError("the loss changes its buffers when it is called, which a step does several times")
-        nodes = [value.grad_fn]
+        nodes: list[Any] = [value.grad_fn]
         for node in nodes:  # which grows
             below = [n for n, _ in node.next_functions] if node is not None else []
             nodes += [n for n in below if n not in nodes]
