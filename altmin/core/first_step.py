@@ -23,8 +23,8 @@ SMALL = 1e-6
 
 
 class Pass(NamedTuple):
-    """A forward and a backward pass. delta: the loss's gradient. buffers: as the pass leaves them, by name. grads: of the
-    parameters, by name; None if blocks estimate derivatives. drew: whether random numbers were drawn."""
+    """A forward and a backward pass. delta: the loss's gradient. buffers: as the pass leaves them, by name. grads: of
+    the parameters, by name; None if blocks estimate derivatives. drew: whether random numbers were drawn."""
 
     output: Tensor
     delta: Tensor

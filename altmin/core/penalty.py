@@ -9,12 +9,12 @@ from altmin.common.state import matched
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
-    """growth mu + increment, at most maximum (None: no limit): for numbers, or tensors with one entry for each
+    """Return growth mu + increment, at most maximum (None: no limit): for numbers, or tensors with one entry for each
     member."""
     new = mu * growth + increment
-    if isinstance(new, Tensor):
-        return new if maximum is None else new.clamp_max(maximum)
-    return new if maximum is None else min(new, maximum)
+    if maximum is None:
+        return new
+    return new.clamp_max(maximum) if isinstance(new, Tensor) else min(new, maximum)
 
 
 class Penalty:

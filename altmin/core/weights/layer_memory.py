@@ -101,7 +101,8 @@ class LayerMemory:
         """Return -lr U of each layer, and its next state. The singular values of all layers are set together."""
         solutions = [self._solved(layer) for layer in given]
         directions = polar([V for V, _ in solutions])
-        return [self._stepped(*of, state) for *of, (_, state) in zip(given, directions, solutions, strict=True)]
+        triples = zip(given, directions, solutions, strict=True)
+        return [self._stepped(layer, U, state) for layer, U, (_, state) in triples]
 
     def _solved(self, given: Given) -> tuple[Tensor, dict[str, Tensor]]:
         """Return V, and the next state."""
@@ -149,7 +150,7 @@ def solved(N: Tensor, B: Tensor) -> Tensor:
 
 
 def polar(given: Sequence[Tensor]) -> list[Tensor]:
-    """Return for each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of
+    """Return of each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of
     at least 0.01 of the largest come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
 
     A step is X <- (a + b X X^T + c (X X^T)^2) X. All factors are polynomials of V V^T, and commute: they are taken on
