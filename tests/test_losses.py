@@ -215,7 +215,7 @@ def autograd_of(loss, o, y, q):
     return loss(o, y), gradient(o), torch.func.jvp(gradient, (o,), (q,))[1]
 
 
-@pytest.mark.parametrize("y", [torch.zeros(3, 1), torch.zeros(3, 2, dtype=torch.float64), torch.zeros(2)])
+@pytest.mark.parametrize("y", [torch.zeros(3, 1), torch.zeros(2)])
 def test_squared_errors_compare_like_with_like(y):
     with pytest.raises(ValueError):
         adapt(nn.MSELoss())(torch.zeros(3, 2), y)

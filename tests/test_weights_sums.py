@@ -174,7 +174,7 @@ def test_blocks_that_memory_cannot_serve_are_left_to_the_rest():
         assert torch.equal(p, q) != served, f"{name} should {'not ' * served}be left to the rest"
 
 
-@pytest.mark.parametrize("options", [{"forget": 1.5}, {"damping": -1}, {"sweeps": 0}, {"rate": 0}, {"l1": 0.1}])
+@pytest.mark.parametrize("options", [{"forget": -0.5}, {"damping": -1}, {"sweeps": 0}, {"rate": 0}, {"l1": 0.1}])
 def test_settings_out_of_range_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         altmin.FittedMemory(**options)

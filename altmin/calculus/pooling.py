@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +31,7 @@ class MaxPool(Map):
         if isinstance(self.module, nn.MaxPool2d):
             m = self.module
             sizes = (_for_each(2, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
-            pulled: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(v, x, *sizes, m.ceil_mode, winners)
-            return pulled
+            return torch.ops.aten.max_pool2d_with_indices_backward(v, x, *sizes, m.ceil_mode, winners)
         flat = v.new_zeros(x.shape).flatten(2)
         return flat.scatter_add_(2, winners.flatten(2), v.flatten(2)).view(x.shape)
 
@@ -55,27 +55,14 @@ class SeparatePool(MaxPool):
             for start in itertools.product(*map(range, kernel))
         ]
         best, number = _tournament([x[place] for place in places])
-        return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])))
+        grid = torch.arange(math.prod(x.shape[2:]), device=x.device).view(x.shape[2:])
+        first_window = grid[tuple(map(slice, kernel))].flatten()
+        return best, (x, grid[places[0]] + first_window[number.long()])
 
 
 def _for_each(dims: int, n: int | Sequence[int]) -> tuple[int, ...]:
     """Return a size in each direction, as torch's modules have it: one for all, or one for each."""
     return (n,) * dims if isinstance(n, int) else tuple(n)
-
-
-def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
-    """Return where the winners lie in their flattened channel, from the numbers of their places in their windows."""
-    windows = _positions(number.shape[-len(sizes) :], stride, sizes, number)
-    return windows + _positions(kernel, (1,) * len(sizes), sizes, number).flatten()[number.long()]
-
-
-def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int], like: Tensor) -> Tensor:
-    """Return the positions in a flattened channel of a grid with the given numbers of points and distances in each
-    direction."""
-    position = torch.zeros((), dtype=torch.int64, device=like.device)
-    for n, step, size in zip(counts, steps, sizes, strict=True):
-        position = position.unsqueeze(-1) * size + torch.arange(n, device=like.device) * step
-    return position
 
 
 def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -94,8 +81,7 @@ def windows_are_separate(m: Any) -> bool:
     """Return whether `SeparatePool` serves a module: windows side by side, of 2 to 256 places (a byte numbers them)."""
     if hasattr(m, "output_size") or m.ceil_mode:
         return False
-    kernel, stride, padding, dilation = (torch.as_tensor(n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
     dims = int(type(m).__name__[-2])
-    places = int(kernel.prod()) if kernel.ndim else int(kernel) ** dims
-    plain = (kernel <= stride).all() and (padding == 0).all() and (dilation == 1).all()
-    return bool(plain) and 1 < places <= 256
+    kernel, *others = (_for_each(dims, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
+    plain = all(k <= s and p == 0 and d == 1 for k, s, p, d in zip(kernel, *others, strict=True))
+    return plain and 1 < math.prod(kernel) <= 256

@@ -43,9 +43,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
     (discrete activations, recurrence).
     """
     x = x.clone() if any(t.is_inference() for t in tensors_of(x)) else x
-    named = {name: p.detach() for name, p in chain.model.named_parameters()}
-    opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
-    copies = {name: p.clone() for name, p in named.items()} if opaque else named
+    copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
     with same_buffers(chain.model), same_attributes(chain.model) as changed:
         for m in chain.model.modules():
             m.training = m.training and not isinstance(m, nn.modules.dropout._DropoutNd)
@@ -56,7 +54,7 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
             return  # the step says where
         with torch.random.fork_rng(devices):
             whole = _by_autograd(chain, copies, x, blocks)
-    for name, p in named.items() if opaque else ():
+    for name, p in chain.model.named_parameters():
         if not torch.equal(copies[name], p):
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     for name, before in changed:
@@ -147,9 +145,8 @@ def _compare(blocks: Pass, whole: Pass) -> None:
 def _differs(what: str) -> ValueError:
     return ValueError(
         f"the blocks of this model do not compute what a call of it does, they differ in the {what}; put the part "
-        "around it into a module that is never opened, because it has a forward hook "
-        "(module.register_forward_hook(lambda *_: None)); AltMin(..., check=False) trains it as it is (nothing was "
-        "changed)"
+        "around it into a module with a forward hook (module.register_forward_hook(lambda *_: None)), which is never "
+        "opened; AltMin(..., check=False) trains it as it is (nothing was changed)"
     )
 
 

@@ -25,9 +25,8 @@ def class_axis(output: Tensor, y: Tensor) -> int:
     if len(fitting) == 1:
         return fitting[0]
     raise ValueError(
-        "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
-        "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
-        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}; where these fit both, give the loss as a "
+        "cross-entropy takes outputs (samples, classes, ...) with labels (samples, ...), or (samples, time, classes) "
+        f"with labels (samples, time), given {tuple(output.shape)} and {tuple(y.shape)}; where these fit both, give a "
         "function, such as lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten())"
     )
 
@@ -59,5 +58,4 @@ def by_label(loss: LossFunction) -> LossFunction:
     """Return the loss, converted to this module's `CrossEntropyLoss` if it is torch's."""
     if type(loss) is not nn.CrossEntropyLoss:
         return loss
-    names = ("weight", "ignore_index", "reduction", "label_smoothing")
-    return CrossEntropyLoss(**{name: getattr(loss, name) for name in names})
+    return CrossEntropyLoss(loss.weight, None, loss.ignore_index, None, loss.reduction, loss.label_smoothing)

@@ -5,6 +5,7 @@ blocks have the size of backprop's. The Hessian H is that of the same mean.
 Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,22 +51,23 @@ class Loss:
         return self.at(output, self.prepare(output, y)).value
 
     def samples(self, output: Tensor) -> int:
-        """The factor that makes the value a sum over samples."""
+        """Return the factor that makes the value a sum over samples."""
         return output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """The number of terms in the mean, for targets as `prepare` returns them."""
+        """Return the number of terms in the mean, for targets as `prepare` returns them."""
         return self.samples(output)
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        """The targets as `at` takes them. ValueError if they do not fit the output."""
+        """Return the targets as `at` takes them. ValueError if they do not fit the output."""
+        demand_same_shape(self, output, y)
         return y
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError for targets that are out of range, found by reading all of them."""
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        """The loss at an output, for targets as `prepare` gives them."""
+        """Return the loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
 
     def functional(self) -> "Loss":
@@ -73,20 +75,17 @@ class Loss:
         return self
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
-        """The gradient alone, as `at` has it."""
+        """Return the gradient alone, as `at` has it."""
         return self.at(output, y).delta
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        """What else than the output it would be differentiated by, such as parameters."""
+        """Return what else than the output it would be differentiated by, such as parameters."""
         return []
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
-        """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
-        not known for each sample."""
-        raise ValueError(
-            f"{self!r} is not known for each sample, which sample weights need: use nn.CrossEntropyLoss() or "
-            "nn.MSELoss(), or weigh the samples inside the loss"
-        )
+        """Return sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the
+        loss is not known for each sample."""
+        raise ValueError(f"{self!r} is not known for each sample; weigh the samples inside the loss")
 
 
 class Targets(NamedTuple):
@@ -113,8 +112,7 @@ class CrossEntropy(Loss):
         self.smoothing, self.ignored, self.reads = label_smoothing, ignore_index, reads
 
     def __repr__(self) -> str:
-        ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
-        return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
+        return f"CrossEntropy(label_smoothing={self.smoothing}, ignore_index={self.ignored})"
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Targets:
         """Return the targets in rows. ValueError if they do not fit the output."""
@@ -152,22 +150,18 @@ class CrossEntropy(Loss):
     def _all_count(self, y: Tensor, classes: int, context: Context) -> bool:
         """Return whether no label is to be ignored. ValueError if one is out of range, or if all are to be ignored, on
         all ranks."""
-        low, high = torch.stack(torch.aminmax(y)).tolist()
-        if low >= 0 and high < classes and not low <= self.ignored <= high:
-            return True
-        counted = y[y != self.ignored]
-        if counted.numel():
-            low, high = torch.stack(torch.aminmax(counted)).tolist()
-            if low < 0 or high >= classes:
-                raise ValueError(
-                    f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
-                    f"so labels go from 0 to {classes - 1}"
-                )
-        elif context.shard is None:  # other ranks may have some
+        counted, (low, high) = y, torch.stack(torch.aminmax(y)).tolist()
+        if low <= self.ignored <= high:
+            counted = y[y != self.ignored]
+            if not counted.numel() and context.shard is None:  # other ranks may have some
+                raise ValueError(f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count")
+            low, high = torch.stack(torch.aminmax(counted)).tolist() if counted.numel() else (0, 0)
+        if low < 0 or high >= classes:
             raise ValueError(
-                f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
+                f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
+                f"so labels go from 0 to {classes - 1}"
             )
-        return False
+        return counted.numel() == y.numel()
 
     def terms(self, output: Tensor, y: Targets) -> Any:
         """Return the number of places whose label is not to be ignored."""
@@ -201,10 +195,11 @@ ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonN
 
 def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
     """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
-    if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
+    function = getattr(loss, "function", loss)
+    if isinstance(function, (SquaredError, *ELEMENTWISE)) and y.shape != output.shape:
         raise ValueError(
-            f"{type(loss).__name__} compares each output with its target: the model's output is {kind(output)}, the "
-            f"targets are {kind(y)}; give targets of that shape, such as y.unsqueeze(1)"
+            f"{type(function).__name__} compares each output with its target: the model's output is "
+            f"{kind(output)}, the targets are {kind(y)}; give targets of that shape, such as y.unsqueeze(1)"
         )
 
 
@@ -212,15 +207,6 @@ class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
 
     curves = True
-
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Tensor:
-        """ValueError unless targets have the output's shape and type."""
-        if y.shape != output.shape or y.dtype != output.dtype:
-            raise ValueError(
-                f"the squared error compares like with like: the model's output is {kind(output)}, the targets are "
-                f"{kind(y)}; give targets of that shape and type, such as y.unsqueeze(1).to({output.dtype})"
-            )
-        return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         error, m = output - y, output.numel()
@@ -237,6 +223,7 @@ class AnyLoss(Loss):
 
     def __init__(self, function: LossFunction):
         self.function = function
+        self.adds = getattr(function, "reduction", "mean") == "sum"
 
     def __repr__(self) -> str:
         return f"AnyLoss({describe(self.function)})"
@@ -245,36 +232,21 @@ class AnyLoss(Loss):
         """output: also what a model returns that is no tensor."""
         return super().__call__(output, y) if isinstance(output, Tensor) else self.function(output, y)
 
-    @property
-    def adds(self) -> bool:  # type: ignore[override]
-        return getattr(self.function, "reduction", "mean") == "sum"
-
     def samples(self, output: Tensor) -> int:
         return 1 if self.adds else output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """The number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
+        """Return the number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
         if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
             return self.samples(output)
         counted, weight = y[y != self.function.ignore_index], self.function.weight
         return counted.numel() if weight is None else weight[counted].sum().item()
 
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        """ValueError for targets that torch would broadcast."""
-        demand_same_shape(self.function, output, y)
-        return y
-
     def functional(self) -> Loss:
         return FunctionalLoss(self.function)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        buffers = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
-        before = [b.clone() for b in buffers]
         o, value = self._evaluated(output, y)
-        if not all(map(torch.equal, buffers, before)):
-            for b, old in zip(buffers, before, strict=True):
-                b.copy_(old)
-            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
         nodes: list[Any] = [value.grad_fn]
         for node in nodes:  # which grows
             below = [n for n, _ in node.next_functions] if node is not None else []
@@ -282,7 +254,7 @@ class AnyLoss(Loss):
         return [n.variable for n in nodes if hasattr(n, "variable") and n.variable is not o]
 
     def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The output as a leaf of a graph, and the value with its graph."""
+        """Return the output as a leaf of a graph, and the value with its graph."""
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             return o, self.function(o, y)
@@ -308,9 +280,6 @@ class AnyLoss(Loss):
 class FunctionalLoss(AnyLoss):
     """`AnyLoss` by `torch.func`."""
 
-    def functional(self) -> Loss:
-        return self
-
     def at(self, output: Tensor, y: Any) -> Evaluation:
         gradient = torch.func.grad_and_value(self.function)
         delta, value = gradient(output, y)
@@ -318,7 +287,7 @@ class FunctionalLoss(AnyLoss):
 
 
 def adapt(loss: LossFunction) -> Loss:
-    """The loss, with closed forms where it has them. TypeError if it is not a function."""
+    """Return the loss, with closed forms where it has them. TypeError if it is not a function."""
     if isinstance(loss, type) or not callable(loss):
         raise TypeError(f"a loss is a function of (output, y), such as nn.MSELoss(), given {shown(loss)}")
     if isinstance(loss, Loss):
@@ -337,8 +306,8 @@ def adapt(loss: LossFunction) -> Loss:
 
 
 def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
-    """The loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a tuple,
-    list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
+    """Return the loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a
+    tuple, list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
     if outputs is None:
         return adapt(nn.CrossEntropyLoss() if loss is None else loss)
     if loss is None or isinstance(loss, nn.modules.loss._Loss):
@@ -347,17 +316,9 @@ def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
             "scalar"
         )
     adapt(loss)
-    return adapt(OutputsLoss(loss, outputs))
+    return adapt(functools.partial(_structured, loss, outputs))
 
 
-class OutputsLoss:
-    """A loss of what such a model returns, also of its code (`OutputValues`)."""
-
-    def __init__(self, loss: LossFunction, outputs: OutputValues):
-        self.loss, self.outputs = loss, outputs
-
-    def __repr__(self) -> str:
-        return describe(self.loss)
-
-    def __call__(self, output: Any, y: Tensor) -> Tensor:
-        return self.loss(self.outputs.structured(output) if isinstance(output, Tensor) else output, y)
+def _structured(loss: LossFunction, outputs: OutputValues, output: Any, y: Tensor) -> Tensor:
+    """Return a loss of what such a model returns, also of its code."""
+    return loss(outputs.structured(output) if isinstance(output, Tensor) else output, y)

@@ -118,7 +118,12 @@ class Search:
         self.h: float = block.prelude.maps[at].module.spacing
         self.c, self.start = state.prelude[at]
         self.near = self.c.abs() <= 1
-        self.weight = self._weight(wish)
+        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
+        for m, saved in reversed(self.between):
+            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
+            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
+        self.weight = D
+        """|w_j|^2 of every unit: the vjp of ones through squared weights."""
         q = self.vjp(wish)
         within = torch.where(self.near, q, 0)
         (self.square,) = context.numbers(context.inners([(within, within)]))
@@ -143,14 +148,6 @@ class Search:
         for m, saved in self.between:
             u = m.jvp((), saved[rows] if isinstance(saved, Tensor) else saved, u)
         return self.layer.jvp(self.p, self.saved, u)
-
-    def _weight(self, wish: Tensor) -> Tensor:
-        """Return |w_j|^2 of every unit: the vjp of ones through squared weights."""
-        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
-        for m, saved in reversed(self.between):
-            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
-            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
-        return D
 
     def distance(self, v: Tensor) -> Tensor:
         """Return the distance of each code from the interval on which its activation is v. The outermost intervals are
@@ -227,9 +224,8 @@ def position(block: Block) -> int:
     between = all(isinstance(m, Reshape | Dropout) for m in maps[at + 1 :])
     if not (before and between and isinstance(block.core.maps[0], Affine)):
         raise ValueError(
-            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, with no more than dropout and "
-            f"reshaping between, given ({block}); put max-pooling before the activation, or take "
-            "codes=altmin.StraightThroughCodes()"
+            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, but for dropout and reshaping, "
+            f"given ({block}); put max-pooling before the activation, or take codes=altmin.StraightThroughCodes()"
         )
     return at
 

@@ -94,7 +94,7 @@ class LayerMemory:
         else:
             weighted = weights.unsqueeze(1) * a
             squares = (weighted * a).sum((-2, -1), keepdim=True)
-        A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ self._sketch(a))
+        A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ sketch(a, self.rank))
         return {"A": A * times, "scale": squares * (times / a.shape[-1])}
 
     def update(self, given: Sequence[Given]) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -108,7 +108,7 @@ class LayerMemory:
         """Return V, and the next state."""
         G, state = _wide(given.G), {name: _wide(t) for name, t in given.state.items()}
         A, scale = (torch.lerp(given.new[name], state[name], self.forget) for name in ("A", "scale"))
-        B = factor(A, self.damping * scale, self._sketch(A.mT)) if given.refresh else state["B"]
+        B = factor(A, self.damping * scale, sketch(A.mT, self.rank)) if given.refresh else state["B"]
         M = torch.lerp(G, state["M"], self.beta)
         N = torch.lerp(G, M, self.beta)
         after = {"A": A, "B": B, "scale": scale, "M": M}
@@ -124,9 +124,6 @@ class LayerMemory:
             length = c["rate"] * torch.linalg.vector_norm(adam_direction(after["M"], after["squares"], c))
         size = torch.linalg.vector_norm(U).clamp_min(_tiny(U))
         return U.reshape(after["M"].shape) * (-given.lr * length / size), after
-
-    def _sketch(self, a: Tensor) -> Tensor:
-        return sketch(a.shape[-1], self.rank, a.dtype, a.device)
 
 
 def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
@@ -199,15 +196,16 @@ def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
     return max(128, 1 << (S.shape[-1] - 1).bit_length()), S.dtype, S.device
 
 
-def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The matrix S for a layer with so many inputs: the same in all processes, and made once; the identity if there
-    are at most `rank`."""
+def sketch(a: Tensor, rank: int) -> Tensor:
+    """Return the matrix S for inputs (..., inputs): the same in all processes, and made once; the identity if there are
+    at most `rank`."""
+    inputs = a.shape[-1]
     if inputs <= rank:
-        return torch.eye(inputs, dtype=dtype, device=device)
-    key = inputs, rank, dtype, device
+        return torch.eye(inputs, dtype=a.dtype, device=a.device)
+    key = inputs, rank, a.dtype, a.device
     if key not in SKETCHES:
         normal = np.random.default_rng(inputs).standard_normal((inputs, rank))  # torch's differs inside vmap
-        SKETCHES[key] = torch.from_numpy(np.linalg.qr(normal)[0]).to(device, dtype)
+        SKETCHES[key] = torch.from_numpy(np.linalg.qr(normal)[0]).to(a.device, a.dtype)
     return SKETCHES[key]
 
 

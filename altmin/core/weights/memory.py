@@ -1,7 +1,7 @@
 """The co-activation memory, solved: every layer's own regression instead of a step downhill (see `layer_memory`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,30 +22,18 @@ POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
 
 
-class Layer(NamedTuple):
-    """A linear map of a block: where it is among the core's maps, and inside a graph; the number of its first parameter
-    among the block's."""
-
-    map: Any
-    core: int
-    node: int | None
-    first: int
-
-    def input(self, saved: Sequence[Any]) -> Tensor:
-        of = saved[self.core]
-        return self.map.input(of if self.node is None else of.saved[self.node])
-
-
-def layers(block: Block) -> Iterator[Layer]:
-    """The linear maps of a block, also inside graphs, whose parameters are all trained, and used once."""
-    for core, (m, of) in enumerate(block.core.pairs):
-        inner: list[tuple[Any, int | None, int]] = [(m, None, 0)]
+def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[Any, int, Any]]:
+    """Yield the linear maps of a block, also inside graphs, whose parameters are all trained, and used once; the number
+    of the first of these among the block's; and of `saved`, of the core's modules, what belongs to the map."""
+    for i, (m, of) in enumerate(block.core.pairs):
+        inner = [(m, 0, None if saved is None else saved[i])]
         if isinstance(m, Graph):
-            inner = [] if m.tied else [(each, i, m.first[i]) for i, each in enumerate(m.maps)]
-        for each, node, start in inner:
-            trained = all(each.module.get_parameter(name).requires_grad for name in each.names)
-            if isinstance(each, Affine) and each.groups and trained:
-                yield Layer(each, core, node, of.start + start)
+            nodes = [None] * len(m.maps) if saved is None else saved[i].saved
+            inner = [] if m.tied else list(zip(m.maps, m.first, nodes, strict=True))
+        for layer, first, of_layer in inner:
+            trained = all(layer.module.get_parameter(name).requires_grad for name in layer.names)
+            if isinstance(layer, Affine) and layer.groups and trained:
+                yield layer, of.start + first, of_layer
 
 
 def inputs(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
@@ -99,9 +87,9 @@ class CoActivationMemory(WeightRule):
         """Return as "memory" the state of each layer by the number of its first parameter, and as "adam" that of every
         other parameter by its number."""
         rest, memory = dict(enumerate(parameters)), {}
-        for layer in layers(block):
-            numbers = range(layer.first, layer.first + len(layer.map.names))
-            memory[layer.first] = self.memory.init(as_matrix([rest.pop(i) for i in numbers]), layer.map.groups)
+        for layer, first, _ in layers(block):
+            weights = [rest.pop(i) for i in range(first, first + len(layer.names))]
+            memory[first] = self.memory.init(as_matrix(weights), layer.groups)
         adam_states = {i: moments(p) for i, p in rest.items()}
         return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam_states}
 
@@ -119,10 +107,10 @@ class CoActivationMemory(WeightRule):
         the mini-batch."""
         grads, context, memory = problem.grads(parameters), problem.context, {}
         n = context.samples(problem.delta)
-        for layer in layers(block):
-            a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
+        for layer, first, saved in layers(block, problem.saved):
+            a, weights, times = inputs(layer, layer.input(saved), context, self.rows)
             with torch.autocast(a.device.type, enabled=False):
-                memory[layer.first] = self.memory.measure(a, times / n, weights)
+                memory[first] = self.memory.measure(a, times / n, weights)
         pairs = zip(grads, block.parameters(), strict=True)
         return {"grads": [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs], "memory": memory}
 

@@ -149,8 +149,6 @@ class FittedMemory(WeightRule):
     ):
         if l1 and sweeps is None:
             raise ValueError(f"l1 of FittedMemory belongs to sweeps, given {l1!r} without; give sweeps=1")
-        if forget > 1:
-            raise ValueError(f"forget of FittedMemory lies between 0 and 1, given {forget!r}")
         for name, number in {"l1": l1, "forget": forget, "damping": damping}.items():
             demand("FittedMemory", name, number)
         for name, count in {"sweeps": sweeps, "steps": steps}.items():
