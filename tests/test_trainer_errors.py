@@ -80,7 +80,6 @@ def test_targets_of_another_shape_are_no_match_for_the_squared_error():
     x, _ = batch()
     am.step(x, torch.randn(10, 3, dtype=F64))
     unchanged_by(am, x, torch.randn(10, 1, dtype=F64), ValueError)
-    unchanged_by(am, x, torch.randn(10, 3), ValueError)
 
 
 def test_a_loss_must_be_a_scalar():
