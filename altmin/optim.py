@@ -10,11 +10,10 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
-from altmin.common.errors import demand
 from altmin.core.weights.adam_sgd import adam
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import Given, LayerMemory
-from altmin.core.weights.memory import adam_coefficients, check_options, inputs, layer_memory, moments, parted
+from altmin.core.weights.memory import adam_coefficients, checked, inputs, moments, parted
 from altmin.core.weights.rule import as_matrix
 
 LAYERS: dict[type, type[Affine]] = {
@@ -55,9 +54,8 @@ class CoActivation(torch.optim.Optimizer):
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
-        check_options("CoActivation", lr, weight_decay)
-        demand("CoActivation", "rows", rows, low=1, whole=True)
-        self.memory = layer_memory("CoActivation", beta, forget, damping, length, rank, every)
+        memory = LayerMemory(beta, forget, damping, length, rank, every)
+        self.memory = checked("CoActivation", memory, lr, weight_decay, rows)
         parameters = list(model.parameters())
         if not any(p.requires_grad for p in parameters):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")

@@ -6,7 +6,6 @@ from calculus_cases import POOLING, close, contract, names
 from torch import nn
 
 from altmin.calculus import MaxPool, SeparatePool, map_of
-from altmin.calculus.pooling import gathered
 
 TestMaps = contract(POOLING)
 SEPARATE = [1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
@@ -38,15 +37,3 @@ def test_many_members_are_pooled_at_once(pool):
 
     expected = [torch.stack(own) for own in zip(*(everything(x) for x in members), strict=True)]
     torch.testing.assert_close(list(torch.func.vmap(everything)(members)), expected)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"stride": 1}, {"padding": 1}, {"dilation": 2, "stride": 3}, {"ceil_mode": True}], ids=str
-)
-def test_the_vjp_of_a_gpu_is_that_of_the_processor(options) -> None:
-    torch.manual_seed(0)
-    module, x = nn.MaxPool2d((2, 3), **options), torch.randn(2, 3, 7, 8, dtype=torch.float64)
-    m = MaxPool(module)
-    y, saved = m.forward((), x)
-    v = torch.randn_like(y)
-    torch.testing.assert_close(gathered(module, *saved[:2], v), m.vjp((), saved, v))

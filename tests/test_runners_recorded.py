@@ -260,7 +260,7 @@ def test_below_a_layer_whose_units_are_all_dead_nothing_happens(place: str) -> N
 
 CHANGES = {
     "options of the rule": lambda am: [
-        setattr(am.weights, k, 0.5) for k in ("eps", "damping") if hasattr(am.weights, k)
+        setattr(am.weights, k, 0.5) for k in ("eps", "damping", "rows") if hasattr(am.weights, k)
     ],
     "share": lambda am: setattr(am.codes, "share", 0.9),
     "penalty": lambda am: setattr(am.penalty, "maximum", 0.9),

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,17 +28,16 @@ class MaxPool(Map):
 
     def vjp(self, p: Params, saved: Saved, v: Tensor) -> Tensor:
         x, winners = saved
-        if v.is_cuda and isinstance(self.module, nn.MaxPool2d):
-            return gathered(self.module, x, winners, v)
+        if isinstance(self.module, nn.MaxPool2d):
+            m = self.module
+            sizes = (_for_each(2, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
+            return torch.ops.aten.max_pool2d_with_indices_backward(v, x, *sizes, m.ceil_mode, winners)
         flat = v.new_zeros(x.shape).flatten(2)
         return flat.scatter_add_(2, winners.flatten(2), v.flatten(2)).view(x.shape)
 
     def jvp(self, p: Params, saved: Saved, u: Tensor) -> Tensor:
-        return self._at(u, saved[1])
-
-    @staticmethod
-    def _at(x: Tensor, places: Tensor) -> Tensor:
-        return x.flatten(2).gather(2, places.flatten(2)).view(places.shape)
+        winners: Tensor = saved[1]
+        return u.flatten(2).gather(2, winners.flatten(2)).view(winners.shape)
 
 
 class SeparatePool(MaxPool):
@@ -55,58 +55,33 @@ class SeparatePool(MaxPool):
             for start in itertools.product(*map(range, kernel))
         ]
         best, number = _tournament([x[place] for place in places])
-        return best, (x, _winners(number, kernel, stride, tuple(x.shape[2:])))
-
-
-def gathered(m: nn.MaxPool2d, x: Tensor, winners: Tensor, v: Tensor) -> Tensor:
-    """J^T v of a pool, read at each input: compiled for a GPU, faster than to add v at the winners."""
-    sizes = (_for_each(2, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
-    found: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(v, x, *sizes, m.ceil_mode, winners)
-    return found
+        grid = torch.arange(math.prod(x.shape[2:]), device=x.device).view(x.shape[2:])
+        first_window = grid[tuple(map(slice, kernel))].flatten()
+        return best, (x, grid[places[0]] + first_window[number.long()])
 
 
 def _for_each(dims: int, n: int | Sequence[int]) -> tuple[int, ...]:
-    """A size in each direction, as torch's modules are given it: one for all, or one for each."""
+    """Return a size in each direction, as torch's modules have it: one for all, or one for each."""
     return (n,) * dims if isinstance(n, int) else tuple(n)
-
-
-def _winners(number: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
-    """Where the winners lie in their flattened channel, from the numbers of their places in their windows."""
-    windows = _positions(number.shape[-len(sizes) :], stride, sizes, number)
-    return windows + _positions(kernel, (1,) * len(sizes), sizes, number).flatten()[number.long()]
-
-
-def _positions(counts: Sequence[int], steps: Sequence[int], sizes: Sequence[int], like: Tensor) -> Tensor:
-    """The positions in a flattened channel of a grid with the given numbers of points and distances in each
-    direction."""
-    position = torch.zeros((), dtype=torch.int64, device=like.device)
-    for n, step, size in zip(counts, steps, sizes, strict=True):
-        position = position.unsqueeze(-1) * size + torch.arange(n, device=like.device) * step
-    return position
 
 
 def _tournament(places: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each window the largest value and the number of its place."""
     best, *rivals = (place.contiguous() for place in places)  # each is read several times
     winner = torch.zeros_like(best, dtype=torch.uint8)
-    for number, rival in enumerate(rivals, 1):
+    numbers = torch.arange(len(places), dtype=torch.uint8, device=best.device)
+    for number, rival in zip(numbers[1:], rivals, strict=True):
         # a later winner has the larger number; on a CPU arithmetic of bytes is many times faster than a mask
-        winner = winner.maximum(_byte(rival > best) * number)
+        winner = winner.maximum((rival > best) * number)
         best = best.maximum(rival)
     return best, winner
 
 
-def _byte(mask: Tensor) -> Tensor:
-    """True as 1; a view where there can be one."""
-    return mask.to(torch.uint8) if mask.is_cuda else mask.view(torch.uint8)
-
-
 def windows_are_separate(m: Any) -> bool:
-    """Whether `SeparatePool` serves a module: windows side by side, of 2 to 256 places (a byte numbers them)."""
+    """Return whether `SeparatePool` serves a module: windows side by side, of 2 to 256 places (a byte numbers them)."""
     if hasattr(m, "output_size") or m.ceil_mode:
         return False
-    kernel, stride, padding, dilation = (torch.as_tensor(n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
     dims = int(type(m).__name__[-2])
-    places = int(kernel.prod()) if kernel.ndim else int(kernel) ** dims
-    plain = (kernel <= stride).all() and (padding == 0).all() and (dilation == 1).all()
-    return bool(plain) and 1 < places <= 256
+    kernel, *others = (_for_each(dims, n) for n in (m.kernel_size, m.stride, m.padding, m.dilation))
+    plain = all(k <= s and p == 0 and d == 1 for k, s, p, d in zip(kernel, *others, strict=True))
+    return plain and 1 < math.prod(kernel) <= 256

@@ -11,7 +11,7 @@ from altmin.calculus.base import Map
 from altmin.calculus.elementwise import ReLU
 from altmin.calculus.normalisation import Normalisation
 from altmin.calculus.other import AnyModule
-from altmin.calculus.pooling import MaxPool, SeparatePool
+from altmin.calculus.pooling import MaxPool
 from altmin.calculus.recurrent import Recurrence
 from altmin.common.errors import shown
 from altmin.core.chain import Block, Chain
@@ -24,7 +24,7 @@ from altmin.graph.trace import ends_at, trace
 
 
 def split(model: nn.Module, at: Collection[str] | None = None, inputs: Sequence[str] | None = None) -> Chain:
-    """Cuts a model into blocks, one code per hidden block. Parameters stay the model's own.
+    """Cut a model into blocks, one code per hidden block. Parameters stay the model's own.
 
     An `nn.Sequential` is cut after every module with parameters. A normalisation right after an affine module belongs
     to its block; modules after the last block belong to that block.
@@ -72,25 +72,24 @@ def _cuts_at(maps: Sequence[Map], ends: Sequence[int]) -> list[int]:
     cuts = sorted({*ends, len(maps)})
     for a, b in itertools.pairwise([0, *cuts]):
         if not any(m.names for m in maps[a:b]):
-            held = ", ".join(m.module._get_name() for m in maps[a:b]) or "nothing"
-            raise ValueError(f"a block between the places given would have no parameters ({held}); give fewer places")
+            what = ", ".join(m.module._get_name() for m in maps[a:b]) or "nothing"
+            raise ValueError(f"a block between the places given would have no parameters ({what}); give fewer places")
     return cuts
 
 
 def _separate(maps: Sequence[Map], together: bool) -> list[Map]:
-    """The maps of a block; as one, through autograd, if two of them share a parameter. together: also if two or more go
-    through autograd, since one graph costs less than several."""
-    held = [id(p) for m in maps for p in m.module.parameters()]
+    """Return the maps of a block; as one, through autograd, if two of them share a parameter. together: also if two or
+    more go through autograd, since one graph costs less than several."""
+    ids = [id(p) for m in maps for p in m.module.parameters()]
     several = together and sum(isinstance(m, AnyModule) for m in maps) > 1
-    return [map_of(Piece.of([m.module for m in maps]))] if several or len(held) > len(set(held)) else list(maps)
+    return [map_of(Piece.of([m.module for m in maps]))] if several or len(ids) > len(set(ids)) else list(maps)
 
 
 def _pool_first(maps: list[Map]) -> list[Map]:
-    """max(relu(x)) = relu(max(x)), and pooling first leaves fewer entries to rectify and to save."""
-    maps = list(maps)
-    for i in range(len(maps) - 1):
-        if isinstance(maps[i], ReLU) and isinstance(maps[i + 1], MaxPool | SeparatePool):
-            maps[i], maps[i + 1] = maps[i + 1], maps[i]
+    """Return the maps with pooling before ReLU: max(relu(x)) = relu(max(x)), with fewer entries to rectify and save."""
+    for i, (a, b) in enumerate(itertools.pairwise(maps)):
+        if isinstance(a, ReLU) and isinstance(b, MaxPool):
+            maps[i], maps[i + 1] = b, a
     return maps
 
 
@@ -104,7 +103,7 @@ def _block(maps: Sequence[Map], last: bool) -> Block:
 
 
 def _belongs_to(m: Map, before: Map) -> bool:
-    """Whether a map is in the block of the one before: a normalisation, but not one of sequences in time."""
+    """Return whether a map is in the block of the one before: a normalisation, but not one of sequences in time."""
     return isinstance(m, Normalisation) and not isinstance(before, Recurrence)
 
 
@@ -115,7 +114,7 @@ def _ends_a_block(m: Map) -> bool:
 def _modules(
     model: nn.Module, at: Collection[str] | None, inputs: Sequence[str] | None
 ) -> tuple[list[nn.Module], list[int] | None, tuple[str, ...], bool]:
-    """The modules of a chain, after how many of them to cut if names were given, and what `input_names` says."""
+    """Return the modules of a chain, after how many of them to cut if names were given, and what `input_names` says."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model is an nn.Module, such as an nn.Sequential, given {shown(model)}")
     if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()):

@@ -1,8 +1,6 @@
 """The check before a trainer's first step: the blocks against the model as a whole, which autograd differentiates."""
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -25,14 +23,13 @@ SMALL = 1e-6
 
 
 class Pass(NamedTuple):
-    """A forward and a backward pass. buffers: as the pass leaves them, by name. grads: of the parameters, by name, None
-    for those that have none; None instead of all if blocks estimate derivatives. drew: whether random numbers were
-    drawn."""
+    """A forward and a backward pass. delta: the loss's gradient. buffers: as the pass leaves them, by name. grads: of
+    the parameters, by name; None if blocks estimate derivatives. drew: whether random numbers were drawn."""
 
     output: Tensor
     delta: Tensor
     buffers: Mapping[str, Tensor]
-    grads: Mapping[str, Tensor | None] | None
+    grads: Mapping[str, Tensor] | None
     drew: bool = False
 
 
@@ -46,19 +43,18 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
     (discrete activations, recurrence).
     """
     x = x.clone() if any(t.is_inference() for t in tensors_of(x)) else x
-    named = {name: p.detach() for name, p in chain.model.named_parameters()}
-    opaque = any(block.uses_autograd for block in chain)  # a module that is called may change its parameters
-    copies = {name: p.clone() for name, p in named.items()} if opaque else named
+    copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
     with same_buffers(chain.model), same_attributes(chain.model) as changed:
         for m in chain.model.modules():
             m.training = m.training and not isinstance(m, nn.modules.dropout._DropoutNd)
-        with _random_state(x):
+        devices = [x.device] if x.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
             blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
             return  # the step says where
-        with _random_state(x):
+        with torch.random.fork_rng(devices):
             whole = _by_autograd(chain, copies, x, blocks)
-    for name, p in named.items() if opaque else ():
+    for name, p in chain.model.named_parameters():
         if not torch.equal(copies[name], p):
             raise ValueError(f"the model changes its parameter {name!r} in place in its forward; do that between steps")
     for name, before in changed:
@@ -73,10 +69,10 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
 def _by_blocks(
     chain: Chain, parameters: Mapping[str, Tensor], loss: Loss, x: Batch, y: Tensor, context: Context
 ) -> Pass:
-    """ValueError for a loss that depends on parameters, or that changes."""
+    """Return the pass of the blocks. ValueError for a loss that depends on parameters, or that changes."""
     names = {id(p): name for name, p in chain.model.named_parameters()}
-    held = [[names[id(p)] for p in block] for block in chain.parameters()]
-    theta: Theta = [[parameters[name] for name in block] for block in held]
+    named = [[names[id(p)] for p in block] for block in chain.parameters()]
+    theta: Theta = [[parameters[name] for name in block] for block in named]
     values, states = encode(chain.blocks, theta, x, LOCAL)
     output = values[-1]
     targets = loss.prepare(output, y, context)
@@ -87,16 +83,16 @@ def _by_blocks(
         )
     delta = v = loss.delta(output, targets)
     with same_buffers(chain.model):
-        for m, kept in statistics(chain.blocks, states):
-            m.commit(kept)
+        for m, new in statistics(chain.blocks, states):
+            m.commit(new)
         buffers = {name: b.clone() for name, b in chain.model.named_buffers()}
-    maps = [m for block in chain for each in block.maps for m in each.inner]
+    maps = [inner for block in chain for m in block.maps for inner in m.inner]
     if chain.recurrent or any(isinstance(m, Discrete | Estimated) for m in maps):
         return Pass(output, delta, buffers, None)
-    grads: dict[str, Tensor | None] = {}
+    grads: dict[str, Tensor] = {}
     for l, block in reversed(list(enumerate(chain))):
-        for name, g in zip(held[l], block.core.grads(theta[l], states[l].core, v), strict=True):
-            grads[name] = g if (other := grads.get(name)) is None else other + g  # of all blocks that use it
+        for name, g in zip(named[l], block.core.grads(theta[l], states[l].core, v), strict=True):
+            grads[name] = grads[name] + g if name in grads else g  # of all blocks that use it
         v = block.vjp(theta[l], states[l], v) if l else v
     return Pass(output, delta, buffers, grads)
 
@@ -108,66 +104,51 @@ class _Whole(nn.Module):
         super().__init__()
         self.model, self.inputs, self.outputs = chain.model, chain.inputs, chain.outputs
 
-    def forward(self, *given: Tensor) -> Any:
-        several = len(given) > 1
-        found = self.model(**dict(zip(self.inputs, given, strict=True))) if several else self.model(*given)
-        return found if self.outputs is None else self.outputs.flat(found)
+    def forward(self, *inputs: Tensor) -> Any:
+        several = len(inputs) > 1
+        output = self.model(**dict(zip(self.inputs, inputs, strict=True))) if several else self.model(*inputs)
+        return output if self.outputs is None else self.outputs.flat(output)
 
 
 def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, blocks: Pass) -> Pass:
-    """As the blocks: gradients where these have some."""
+    """Return the pass of the model, with gradients where the blocks have some."""
     whole = AnyModule(_Whole(chain), several=True)
-    held = [name.removeprefix("model.") for name in whole.names]
-    output, saved = whole.forward([parameters[name] for name in held], list(tensors_of(x)))
-    leaves, end = saved.p, saved.y
-    trained = [chain.model.get_parameter(name).requires_grad for name in held]
-    names, of = list(itertools.compress(held, trained)), list(itertools.compress(leaves, trained))
-    grads: Sequence[Tensor | None] = [None] * len(of)
-    if blocks.grads is not None and of and end.requires_grad and end.shape == blocks.delta.shape:
-        grads = torch.autograd.grad(end, of, blocks.delta, allow_unused=True)
+    names = [name.removeprefix("model.") for name in whole.names]
+    leaves = [parameters[name] for name in names]
+    output, saved = whole.forward(leaves, list(tensors_of(x)))
+    alike = blocks.grads is not None and output.shape == blocks.output.shape
+    grads = dict(zip(names, whole.grads(leaves, saved, blocks.delta), strict=True)) if alike and names else {}
     buffers = {name.removeprefix("model."): b for name, b in saved.buffers.items()}
-    return Pass(output, blocks.delta, buffers, dict(zip(names, grads, strict=True)), saved.rng is not None)
+    return Pass(output, blocks.delta, buffers, grads, saved.rng is not None)
 
 
 def _compare(blocks: Pass, whole: Pass) -> None:
     """ValueError unless both are equal up to rounding."""
     near, least = NEAR[whole.delta.dtype]
-    if blocks.output.shape != whole.output.shape or _distance(blocks.output, whole.output) > near * _norm(whole.output):
+    y, expected = blocks.output, whole.output
+    if y.shape != expected.shape or _norm(y - expected) > near * _norm(expected):
         if not whole.drew:
             raise _differs("output")
         return
     for name, b in whole.buffers.items():
         if not torch.allclose(blocks.buffers[name].double(), b.double(), near, SMALL, equal_nan=True):
             raise _differs(f"buffer {name!r} after a pass")
-    if blocks.grads is None:
+    if blocks.grads is None or whole.grads is None:
         return
-    assert whole.grads is not None
-    bound = least * max((_norm(g) for g in whole.grads.values()), default=0.0)
+    bound = least * max(map(_norm, whole.grads.values()), default=0.0)
     for name, g in whole.grads.items():
-        own = blocks.grads.get(name)
-        if _distance(own, g) > near * _norm(g) + bound:
-            raise _differs(f"gradient of {name!r} (norm {_norm(own):.3g} instead of {_norm(g):.3g})")
+        ours = blocks.grads.get(name, torch.zeros_like(g))
+        if _norm(ours - g) > near * _norm(g) + bound:
+            raise _differs(f"gradient of {name!r} (norm {_norm(ours):.3g} instead of {_norm(g):.3g})")
 
 
 def _differs(what: str) -> ValueError:
     return ValueError(
         f"the blocks of this model do not compute what a call of it does, they differ in the {what}; put the part "
-        "around it into a module that is never opened, because it has a forward hook "
-        "(module.register_forward_hook(lambda *_: None)); AltMin(..., check=False) trains it as it is (nothing was "
-        "changed)"
+        "around it into a module with a forward hook (module.register_forward_hook(lambda *_: None)), which is never "
+        "opened; AltMin(..., check=False) trains it as it is (nothing was changed)"
     )
 
 
-def _norm(t: Tensor | None) -> float:
-    return 0.0 if t is None else float(torch.linalg.vector_norm(t.double()))
-
-
-def _distance(a: Tensor | None, b: Tensor | None) -> float:
-    return max(_norm(a), _norm(b)) if a is None or b is None else _norm(a.double() - b.double())
-
-
-@contextmanager
-def _random_state(x: Batch) -> Iterator[None]:
-    """The state of the random numbers is then as before."""
-    with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
-        yield
+def _norm(t: Tensor) -> float:
+    return float(torch.linalg.vector_norm(t.double()))

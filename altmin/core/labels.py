@@ -11,7 +11,7 @@ LossFunction = Callable[[Any, Tensor], Tensor]
 
 
 def class_axis(output: Tensor, y: Tensor) -> int:
-    """Which dimension of an output counts the classes, if y has a label for each of its places.
+    """Return which dimension of an output counts the classes, if y has a label for each of its places.
 
     The last for outputs (samples, time, classes), as transformers give them, the second for outputs (samples, classes,
     ...), as torch's losses and convolutions have them. Numbers of samples are not compared. Raises ValueError if y
@@ -21,28 +21,24 @@ def class_axis(output: Tensor, y: Tensor) -> int:
     (2, 1)
     """
     places = y.shape[1:]
-    found = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and without(output, axis)[1:] == places]
-    if len(found) == 1:
-        return found[0]
+    fitting = [axis for axis in {1, output.ndim - 1} if output.ndim > 1 and without(output, axis)[1:] == places]
+    if len(fitting) == 1:
+        return fitting[0]
     raise ValueError(
-        "cross-entropy takes outputs (samples, classes) with labels (samples,), outputs (samples, time, classes) with "
-        "labels (samples, time), or outputs (samples, classes, ...) with labels (samples, ...), given outputs of "
-        f"shape {tuple(output.shape)} and labels of shape {tuple(y.shape)}; where these fit both, give the loss as a "
+        "cross-entropy takes outputs (samples, classes, ...) with labels (samples, ...), or (samples, time, classes) "
+        f"with labels (samples, time), given {tuple(output.shape)} and {tuple(y.shape)}; where these fit both, give a "
         "function, such as lambda o, y: torch.nn.functional.cross_entropy(o.flatten(0, -2), y.flatten())"
     )
 
 
 def as_rows(x: Tensor, axis: int) -> Tensor:
-    """(places of all samples, classes): one row for each label. axis: where the classes are."""
+    """Return (places of all samples, classes): one row for each label. axis: where the classes are."""
     return x if x.ndim == 2 else x.movedim(axis, -1).flatten(0, -2)
 
 
 def from_rows(rows: Tensor, shape: torch.Size, axis: int) -> Tensor:
-    """The inverse of `as_rows` for an x of this shape."""
-    if len(shape) == 2:
-        return rows
-    places = (*shape[:axis], *shape[axis + 1 :])
-    return rows.unflatten(0, places).movedim(-1, axis)
+    """Return the x of this shape whose `as_rows` are these."""
+    return rows if len(shape) == 2 else rows.unflatten(0, shape[:axis] + shape[axis + 1 :]).movedim(-1, axis)
 
 
 def without(x: Tensor, axis: int) -> torch.Size:
@@ -59,8 +55,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 def by_label(loss: LossFunction) -> LossFunction:
-    """The loss, converted to this module's `CrossEntropyLoss` if it is torch's."""
+    """Return the loss, converted to this module's `CrossEntropyLoss` if it is torch's."""
     if type(loss) is not nn.CrossEntropyLoss:
         return loss
-    names = ("weight", "ignore_index", "reduction", "label_smoothing")
-    return CrossEntropyLoss(**{name: getattr(loss, name) for name in names})
+    return CrossEntropyLoss(loss.weight, None, loss.ignore_index, None, loss.reduction, loss.label_smoothing)

@@ -5,6 +5,7 @@ blocks have the size of backprop's. The Hessian H is that of the same mean.
 Outputs may be sequences or images with a label at every place; the mean is then over all places that have one.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,8 +23,6 @@ IGNORED = -100
 """The label of a sample to ignore, torch's default `ignore_index`."""
 FEW = 64
 """The largest number of classes for which the softmax is taken by columns."""
-MANY = 1024
-"""The largest number of classes for which a table with a row for each is made."""
 
 
 class Evaluation(NamedTuple):
@@ -52,22 +51,23 @@ class Loss:
         return self.at(output, self.prepare(output, y)).value
 
     def samples(self, output: Tensor) -> int:
-        """The factor that makes the value a sum over samples."""
+        """Return the factor that makes the value a sum over samples."""
         return output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """The number of terms in the mean, for targets as `prepare` returns them."""
+        """Return the number of terms in the mean, for targets as `prepare` returns them."""
         return self.samples(output)
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        """The targets as `at` takes them. ValueError if they do not fit the output."""
+        """Return the targets as `at` takes them. ValueError if they do not fit the output."""
+        demand_same_shape(self, output, y)
         return y
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
         """ValueError for targets that are out of range, found by reading all of them."""
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        """The loss at an output, for targets as `prepare` gives them."""
+        """Return the loss at an output, for targets as `prepare` gives them."""
         raise NotImplementedError
 
     def functional(self) -> "Loss":
@@ -75,153 +75,119 @@ class Loss:
         return self
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
-        """The gradient alone, as `at` has it."""
+        """Return the gradient alone, as `at` has it."""
         return self.at(output, y).delta
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        """What else than the output it would be differentiated by, such as parameters."""
+        """Return what else than the output it would be differentiated by, such as parameters."""
         return []
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
-        """sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the loss is
-        not known for each sample."""
-        raise ValueError(
-            f"{self!r} is not known for each sample, which sample weights need: use nn.CrossEntropyLoss() or "
-            "nn.MSELoss(), or weigh the samples inside the loss"
-        )
+        """Return sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the
+        loss is not known for each sample."""
+        raise ValueError(f"{self!r} is not known for each sample; weigh the samples inside the loss")
 
 
 class Targets(NamedTuple):
-    """For every place a row of weights for the classes, and their sum, its mass, None where all are 1; the dimension of
-    the output that counts the classes; whether these were labels."""
+    """Targets of a cross-entropy: for every place a row of weights for the classes, and their sum, its mass, both over
+    the number of places that count; that number; the dimension of the output that counts the classes."""
 
     rows: Tensor
-    mass: Tensor | None
+    mass: Any
+    count: Any
     axis: int = 1
-    labelled: bool = True
 
 
 class CrossEntropy(Loss):
-    """-log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes for each
-    sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in torch, every
-    place has a label, and n is the number of places. A place with the label `ignore_index` is ignored and not counted
-    in n, as in torch."""
+    """Mean of -log softmax(o)_y: delta = (p - y) / n, H q = (p q - p <p, q>) / n. Labels, or weights y of the classes
+    for each sample, whose sum multiplies p. With outputs (samples, time, classes), or (samples, classes, ...) as in
+    torch, every place has a label, and n is the number of places. A place with the label `ignore_index` is ignored and
+    not counted in n, as in torch. reads: whether `prepare` raises ValueError for a label out of range; without, no
+    number is read from a tensor, and such a label makes the loss NaN."""
 
     rounding = 32.0  # for outputs of about ten
     curves = True
 
-    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED):
-        self.smoothing, self.ignored = label_smoothing, ignore_index
-        self.rows: Tensor | None = None
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = IGNORED, reads: bool = True):
+        self.smoothing, self.ignored, self.reads = label_smoothing, ignore_index, reads
 
     def __repr__(self) -> str:
-        ignored = f", ignore_index={self.ignored}" if self.ignored != IGNORED else ""
-        return f"CrossEntropy(label_smoothing={self.smoothing}{ignored})"
+        return f"CrossEntropy(label_smoothing={self.smoothing}, ignore_index={self.ignored})"
 
     def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Targets:
-        """ValueError if the targets do not fit the output; a label that is out of range and cannot be read without
-        waiting for a device becomes NaN, and with it the loss."""
+        """Return the targets in rows. ValueError if they do not fit the output."""
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
-            rows = y * (1 - self.smoothing) + self.smoothing / output.shape[1] if self.smoothing else y
-            return Targets(rows, rows.sum(1, keepdim=True), labelled=False)
-        axis = class_axis(output, y) if output.ndim != 2 else 1
-        wanted = without(output, axis) if output.ndim != 2 else output.shape[:1]
+            rows = (y * (1 - self.smoothing) + self.smoothing / output.shape[1]) / len(y)
+            return Targets(rows, rows.sum(1, keepdim=True), len(y))
+        axis = 1 if output.ndim == 2 else class_axis(output, y)
+        wanted, classes = without(output, axis), output.shape[axis]
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes int64 labels of shape {tuple(wanted)} or probabilities as {kind(output)}, "
                 f"given {kind(y)}"
             )
-        labels, classes = y.reshape(-1), output.shape[axis]
-        return Targets(*self._rows(output, labels, classes, context), axis)
+        y = y.reshape(-1)
+        if self.reads and self._all_count(y, classes, context):
+            return Targets(self._rows(output, y, classes), 1 / len(y), len(y), axis)
+        counts, label = y != self.ignored, y.clamp(0, classes - 1)
+        count = counts.sum()
+        mass = counts.to(output.dtype).div_(count).masked_fill(counts & (label != y), torch.nan).unsqueeze(1)
+        return Targets(self._rows(output, label, classes) * (mass * len(y)), mass, count, axis)
+
+    def _rows(self, output: Tensor, label: Tensor, classes: int) -> Tensor:
+        """Return a row of weights for each label, over their number."""
+        n, rest = len(label), self.smoothing / classes
+        rows = output.new_full((classes, n), rest / n)
+        return rows.scatter(0, label.unsqueeze(0), (1 - self.smoothing + rest) / n).mT
 
     def functional(self) -> Loss:
-        return MarkedCrossEntropy(self.smoothing, self.ignored)
-
-    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Return rows and masses for labels y; masses are None if none is to be ignored."""
-        if not y.is_cuda:
-            if classes <= MANY and not 0 <= self.ignored < classes:  # index_select treats it like any other label
-                kind = (classes, output.dtype, output.device)
-                if self.rows is None or (len(self.rows), self.rows.dtype, self.rows.device) != kind:
-                    self.rows = torch.eye(classes, dtype=output.dtype, device=output.device) * (1 - self.smoothing)
-                    self.rows += self.smoothing / classes
-                try:
-                    return self.rows.index_select(1, y).mT, None
-                except (IndexError, RuntimeError):
-                    pass
-            self._check_labels(y, classes, context)
-        return self._marked(output, y, classes, context.shard is None)
-
-    def _marked(self, output: Tensor, y: Tensor, classes: int, alone: bool) -> tuple[Tensor, Tensor]:
-        """Rows and masses for labels y: NaN for one that is out of range, zero for one that is ignored. The mass
-        of the others is scaled up, so that the mean over all places equals that over the places that count. alone:
-        whether no other rank has samples of the batch."""
-        label, rest = y.clamp(0, classes - 1), self.smoothing / classes
-        own = torch.arange(classes, device=y.device) == label.unsqueeze(1)
-        rows = torch.where(own, output.new_full((), 1 - self.smoothing + rest), rest)
-        counts = (y != self.ignored).to(output.dtype)
-        total = counts.sum() if alone else counts.sum().clamp_min(1)
-        mass = (counts * (len(y) / total)).unsqueeze(1)
-        known = (y == label) | (y == self.ignored)
-        return torch.where(known.unsqueeze(1), mass * rows, torch.nan), mass
+        return CrossEntropy(self.smoothing, self.ignored, reads=False)
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
-        """ValueError if a label is out of range, or if all samples are to be ignored."""
         if y.dtype == torch.int64:
-            self._check_labels(y, output.shape[class_axis(output, y)], context)
+            self._all_count(y, output.shape[class_axis(output, y)], context)
 
-    def _check_labels(self, y: Tensor, classes: int, context: Context) -> None:
-        counted = y[y != self.ignored]
-        if not counted.numel() and context.shard is not None:  # other ranks may have some
-            return
-        if not counted.numel():
-            raise ValueError(
-                f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count; nothing is left"
-            )
-        low, high = torch.stack(torch.aminmax(counted)).tolist()
+    def _all_count(self, y: Tensor, classes: int, context: Context) -> bool:
+        """Return whether no label is to be ignored. ValueError if one is out of range, or if all are to be ignored, on
+        all ranks."""
+        counted, (low, high) = y, torch.stack(torch.aminmax(y)).tolist()
+        if low <= self.ignored <= high:
+            counted = y[y != self.ignored]
+            if not counted.numel() and context.shard is None:  # other ranks may have some
+                raise ValueError(f"all {y.numel()} labels are {self.ignored}, which marks samples that do not count")
+            low, high = torch.stack(torch.aminmax(counted)).tolist() if counted.numel() else (0, 0)
         if low < 0 or high >= classes:
             raise ValueError(
                 f"label {low if low < 0 else high} is out of range: the model has {classes} outputs, "
                 f"so labels go from 0 to {classes - 1}"
             )
+        return counted.numel() == y.numel()
 
     def terms(self, output: Tensor, y: Targets) -> Any:
-        """All places but those whose label is to be ignored."""
-        return int((y.mass > 0).sum()) if y.mass is not None and y.labelled else len(y.rows)
+        """Return the number of places whose label is not to be ignored."""
+        return int(y.count)
 
     def at(self, output: Tensor, y: Targets) -> Evaluation:
-        flat, n = output.ndim == 2, len(y.rows)
-        rows = output if flat else as_rows(output, y.axis)
+        rows = as_rows(output, y.axis)
         # columns are many times faster on a CPU for few classes
         log_p = F.log_softmax(rows, 1) if rows.shape[1] > FEW else F.log_softmax(rows.mT.contiguous(), 0).mT
         p = log_p.exp()
-        value = (y.rows * log_p).sum(1).sum() / -n  # a compiled sum over everything would run on one processor
-        delta = ((p if y.mass is None else y.mass * p) - y.rows).mul_(1 / n)
+        weighted = y.mass * p
+        value = -(y.rows * log_p).sum(1).sum()  # a compiled sum over everything would run on one processor
 
         def hessian(q: Tensor) -> Tensor:
-            pq = p * (q if flat else as_rows(q, y.axis))
-            Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1).mul_(1 / n)
-            Hq = Hq if y.mass is None else y.mass * Hq
-            return Hq if flat else from_rows(Hq, q.shape, y.axis)
+            pq = weighted * as_rows(q, y.axis)
+            return from_rows(torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1), q.shape, y.axis)
 
-        return Evaluation(value, delta if flat else from_rows(delta, output.shape, y.axis), hessian)
+        return Evaluation(value, from_rows(weighted - y.rows, output.shape, y.axis), hessian)
 
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
-        if output.ndim != 2:
-            raise ValueError(f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}")
-        if y.mass is not None and bool((y.mass == 0).any()):
-            raise ValueError(f"sample weights need labels for all samples, some are {self.ignored}; leave these out")
-        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() / w.sum()
-
-
-class MarkedCrossEntropy(CrossEntropy):
-    """Cross-entropy that reads no label: one that is out of range makes it NaN."""
-
-    def functional(self) -> Loss:
-        return self
-
-    def _rows(self, output: Tensor, y: Tensor, classes: int, context: Context) -> tuple[Tensor, Tensor | None]:
-        return self._marked(output, y, classes, context.shard is None)
+        if output.ndim != 2 or self.terms(output, y) < len(output):
+            raise ValueError(
+                f"sample weights need outputs (samples, classes), given shape {tuple(output.shape)}, and labels that "
+                f"count; leave samples with the label {self.ignored} out"
+            )
+        return -(w.unsqueeze(1) * y.rows * F.log_softmax(output, 1)).sum() * len(w) / w.sum()
 
 
 ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)
@@ -229,10 +195,11 @@ ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonN
 
 def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
     """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
-    if isinstance(loss, ELEMENTWISE) and y.shape != output.shape:
+    function = getattr(loss, "function", loss)
+    if isinstance(function, (SquaredError, *ELEMENTWISE)) and y.shape != output.shape:
         raise ValueError(
-            f"{type(loss).__name__} compares each output with its target: the model's output is {kind(output)}, the "
-            f"targets are {kind(y)}; give targets of that shape, such as y.unsqueeze(1)"
+            f"{type(function).__name__} compares each output with its target: the model's output is "
+            f"{kind(output)}, the targets are {kind(y)}; give targets of that shape, such as y.unsqueeze(1)"
         )
 
 
@@ -240,15 +207,6 @@ class SquaredError(Loss):
     """The mean over samples and outputs of (o - y)^2: delta = 2 (o - y) / m, H = 2 I / m with m entries in all."""
 
     curves = True
-
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Tensor:
-        """ValueError unless targets have the output's shape and type."""
-        if y.shape != output.shape or y.dtype != output.dtype:
-            raise ValueError(
-                f"the squared error compares like with like: the model's output is {kind(output)}, the targets are "
-                f"{kind(y)}; give targets of that shape and type, such as y.unsqueeze(1).to({output.dtype})"
-            )
-        return y
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
         error, m = output - y, output.numel()
@@ -265,6 +223,7 @@ class AnyLoss(Loss):
 
     def __init__(self, function: LossFunction):
         self.function = function
+        self.adds = getattr(function, "reduction", "mean") == "sum"
 
     def __repr__(self) -> str:
         return f"AnyLoss({describe(self.function)})"
@@ -273,47 +232,29 @@ class AnyLoss(Loss):
         """output: also what a model returns that is no tensor."""
         return super().__call__(output, y) if isinstance(output, Tensor) else self.function(output, y)
 
-    @property
-    def adds(self) -> bool:  # type: ignore[override]
-        return getattr(self.function, "reduction", "mean") == "sum"
-
     def samples(self, output: Tensor) -> int:
         return 1 if self.adds else output.shape[0]
 
     def terms(self, output: Tensor, y: Any) -> Any:
-        """The number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
+        """Return the number of samples; for torch's losses with labels, the weights of labels that are not ignored."""
         if not isinstance(self.function, nn.CrossEntropyLoss | nn.NLLLoss) or y.is_floating_point():
             return self.samples(output)
         counted, weight = y[y != self.function.ignore_index], self.function.weight
         return counted.numel() if weight is None else weight[counted].sum().item()
 
-    def prepare(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> Any:
-        """ValueError for targets that torch would broadcast."""
-        demand_same_shape(self.function, output, y)
-        return y
-
     def functional(self) -> Loss:
         return FunctionalLoss(self.function)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
-        held = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
-        before = [b.clone() for b in held]
         o, value = self._evaluated(output, y)
-        if not all(map(torch.equal, held, before)):
-            for b, old in zip(held, before, strict=True):
-                b.copy_(old)
-            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
-        found, left, seen = [], [value.grad_fn], set()
-        while left:
-            node = left.pop()
-            if node is not None and node not in seen:
-                seen.add(node)
-                found += [node.variable] if hasattr(node, "variable") else []
-                left += [each for each, _ in node.next_functions]
-        return [t for t in found if t is not o]
+        nodes: list[Any] = [value.grad_fn]
+        for node in nodes:  # which grows
+            below = [n for n, _ in node.next_functions] if node is not None else []
+            nodes += [n for n in below if n not in nodes]
+        return [n.variable for n in nodes if hasattr(n, "variable") and n.variable is not o]
 
     def _evaluated(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The output as a leaf of a graph, and the value with its graph."""
+        """Return the output as a leaf of a graph, and the value with its graph."""
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             return o, self.function(o, y)
@@ -339,9 +280,6 @@ class AnyLoss(Loss):
 class FunctionalLoss(AnyLoss):
     """`AnyLoss` by `torch.func`."""
 
-    def functional(self) -> Loss:
-        return self
-
     def at(self, output: Tensor, y: Any) -> Evaluation:
         gradient = torch.func.grad_and_value(self.function)
         delta, value = gradient(output, y)
@@ -349,7 +287,7 @@ class FunctionalLoss(AnyLoss):
 
 
 def adapt(loss: LossFunction) -> Loss:
-    """The loss, with closed forms where it has them. TypeError if it is not a function."""
+    """Return the loss, with closed forms where it has them. TypeError if it is not a function."""
     if isinstance(loss, type) or not callable(loss):
         raise TypeError(f"a loss is a function of (output, y), such as nn.MSELoss(), given {shown(loss)}")
     if isinstance(loss, Loss):
@@ -368,8 +306,8 @@ def adapt(loss: LossFunction) -> Loss:
 
 
 def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
-    """The loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a tuple,
-    list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
+    """Return the loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a
+    tuple, list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
     if outputs is None:
         return adapt(nn.CrossEntropyLoss() if loss is None else loss)
     if loss is None or isinstance(loss, nn.modules.loss._Loss):
@@ -378,17 +316,9 @@ def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
             "scalar"
         )
     adapt(loss)
-    return adapt(OutputsLoss(loss, outputs))
+    return adapt(functools.partial(_structured, loss, outputs))
 
 
-class OutputsLoss:
-    """A loss of what such a model returns, also of its code (`OutputValues`)."""
-
-    def __init__(self, loss: LossFunction, outputs: OutputValues):
-        self.loss, self.outputs = loss, outputs
-
-    def __repr__(self) -> str:
-        return describe(self.loss)
-
-    def __call__(self, output: Any, y: Tensor) -> Tensor:
-        return self.loss(self.outputs.structured(output) if isinstance(output, Tensor) else output, y)
+def _structured(loss: LossFunction, outputs: OutputValues, output: Any, y: Tensor) -> Tensor:
+    """Return a loss of what such a model returns, also of its code."""
+    return loss(outputs.structured(output) if isinstance(output, Tensor) else output, y)

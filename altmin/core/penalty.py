@@ -1,5 +1,6 @@
 """mu, the price of a code's distance from what its block computes, and its schedule."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -9,12 +10,10 @@ from altmin.common.state import matched
 
 
 def grown(mu: Any, increment: Any, growth: Any, maximum: Any) -> Any:
-    """growth mu + increment, at most maximum (None: no limit): for numbers, or tensors with one entry for each
+    """Return growth mu + increment, at most maximum (None: no limit): for numbers, or tensors with one entry for each
     member."""
-    new = mu * growth + increment
-    if isinstance(new, Tensor):
-        return new if maximum is None else new.clamp_max(maximum)
-    return new if maximum is None else min(new, maximum)
+    new, limit = mu * growth + increment, math.inf if maximum is None else maximum
+    return new.clamp_max(limit) if isinstance(new, Tensor) else min(new, limit)
 
 
 class Penalty:

@@ -31,9 +31,9 @@ class Weighted(OfBatch):
         return self.w.sum().item()
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        each, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
+        plain, factor = self.loss.at(output, y), len(self.w) / self.w.sum()
         value = self.loss.weighted(output, y, self.w)
-        return Evaluation(value, each.delta * factor, lambda q: each.hessian(q) * factor)
+        return Evaluation(value, plain.delta * factor, lambda q: plain.hessian(q) * factor)
 
 
 class Shared(OfBatch):
@@ -47,51 +47,39 @@ class Shared(OfBatch):
         super().__init__(loss)
         self.context, self.own = context, 0.0
         """d_r."""
-        self.counts: list[float] | None = None
-        """sum_r d_r, and the samples of all ranks."""
+        self.counts: list[float] = []
+        """sum_r d_r, and the samples of all ranks, once they are known."""
 
     def samples(self, output: Tensor) -> Any:
-        count = self.loss.samples(output)
         if self.loss.adds:
-            return count
-        if isinstance(count, int):
-            return self.context.count(count)
-        return self.context.sum_numbers(count)[0] if self.counts is None else self.counts[1]
+            return self.loss.samples(output)
+        return self.counts[1] if self.counts else self.context.samples(output)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        each = self.loss.at(output, y)
+        mine = self.loss.at(output, y)
         if self.loss.adds:
-            return each._replace(value=self.context.sum(each.value.double())[0].to(each.value.dtype))
-        if self.counts is None:
-            self.own = self.loss.terms(output, y)
+            return mine._replace(value=self.context.sum(mine.value.double())[0].to(mine.value.dtype))
+        self.own = self.own if self.counts else self.loss.terms(output, y)
         if not self.own:  # the mean of no terms is NaN
-            each = _nothing(each)
-        total = each.value.double() * self.own
-        if self.counts is None:
-            numbers = total.new_tensor([self.own, self.loss.samples(output)])
-            total, *counts = self.context.sum(torch.cat([total.view(1), numbers]))[0]
-            self.counts = torch.stack(counts).tolist()
-            if self.counts[0] == 0:
-                raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
-        else:
-            (total,) = self.context.sum(total)
+            mine = Evaluation(torch.zeros_like(mine.value), torch.zeros_like(mine.delta), torch.zeros_like)
+        total = mine.value.double() * self.own
+        numbers = () if self.counts else (self.own, self.loss.samples(output))
+        total, *counts = self.context.sum(total, *map(total.new_tensor, numbers))
+        self.counts = self.counts or torch.stack(counts).tolist()
+        if self.counts[0] == 0:
+            raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
         factor, mean = self.own / self.counts[0], total / self.counts[0]
-        return Evaluation(mean.to(each.value.dtype), each.delta * factor, lambda q: each.hessian(q) * factor)
+        return Evaluation(mean.to(mine.value.dtype), mine.delta * factor, lambda q: mine.hessian(q) * factor)
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
         if self.loss.adds:
             return self.loss.delta(output, y)
-        if self.counts is None:
+        if not self.counts:
             return self.at(output, y).delta
         return self.loss.delta(output, y) * (self.own / self.counts[0]) if self.own else torch.zeros_like(output)
 
 
-def _nothing(each: Evaluation) -> Evaluation:
-    """The contribution of a rank without a sample that counts."""
-    return Evaluation(torch.zeros_like(each.value), torch.zeros_like(each.delta), torch.zeros_like)
-
-
 def of_batch(loss: Loss, context: Context) -> Loss:
-    """The loss of a mini-batch: weighted by sample, over all ranks that have samples."""
+    """Return the loss of a mini-batch: weighted by sample, over all ranks that have samples."""
     loss = loss if context.weights is None else Weighted(loss, context.weights)
     return loss if context.shard is None else Shared(loss, context)

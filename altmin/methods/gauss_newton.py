@@ -146,7 +146,7 @@ class GaussNewton:
             r, H = times * r, times * H
             noise = NOISE * noise + (1 - NOISE) * max(total / count, LEAST_NOISE)
         if isinstance(self.loss, CrossEntropy):
-            mass = torch.ones_like(r[:, :1]) if targets.mass is None else targets.mass.double()
+            mass = (n * targets.mass * torch.ones_like(output[:, :1])).double()
             p = output.double().softmax(1) + r / (2 * mass.clamp_min(TINY))
             H = mass.unsqueeze(2) * (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1))
         if context.weights is not None:

@@ -203,8 +203,9 @@ class Ensemble:
             for p, whole in zip(self._parameters[i], parameters, strict=True):
                 p.data = whole[i]
             for places, whole in zip(buffers_of(method), buffers, strict=True):
+                view = whole[i]  # one object, by which a chain knows that its pieces have it too
                 for m, name in places:
-                    m._buffers[name] = whole[i]
+                    m._buffers[name] = view
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
         (rules, own, numbers), constant = self._read()

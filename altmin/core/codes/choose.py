@@ -30,7 +30,8 @@ SOLVERS: dict[str, Callable[..., Any]] = {
 
 
 def choose(codes: Any, chain: Chain, share: float | None = None, order: str | None = None) -> Any:
-    """The code solver for a chain: the one given or named, if it can move the chain's codes; None for the default.
+    """Return the code solver for a chain: the one passed or named, if it can move the chain's codes; None for the
+    default.
 
     The default is `GradientCodes`, for a chain with codes in time `RecurrentCodes`. If some
     activation has no derivative, it is `DiscreteCodes` with one of these for the other codes. share, order: options of
@@ -54,46 +55,38 @@ def choose(codes: Any, chain: Chain, share: float | None = None, order: str | No
     elif not callable(codes) or isinstance(codes, type | nn.Module):
         raise TypeError(f"codes is a code solver, such as {smooth()}, or its name, given {shown(codes)}")
     elif options:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise ValueError(f"{given} given beside codes={codes!r}, which has its own; give it to the code solver instead")
-    if lacking:
-        _check_discrete(codes, lacking)
-    _check_inside_blocks(chain)
+        raise ValueError(f"{options} beside codes={codes!r}, which has its own; give it to the code solver instead")
+    _check_discrete(codes, chain, lacking)
     _check_time(codes, chain)
     return codes
 
 
 def attends(chain: Chain) -> bool:
-    """Whether a block weighs values by a softmax: the attention of a transformer.
+    """Return whether a block weighs values by a softmax: the attention of a transformer.
 
     >>> from altmin.core.cutting import split
     >>> layers = nn.Linear(3, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 2)
     >>> attends(split(nn.Sequential(*layers))), attends(split(nn.Sequential(*layers[::2])))
     (True, False)
     """
-    parts = [m.module for block in chain for held in block.maps for m in held.inner if m.uses_autograd]
-    inside = [m for part in parts for m in part.modules()]
-    called = [node.target for m in inside if isinstance(m, Piece) for node in m.graph.nodes]
-    return any(isinstance(m, nn.MultiheadAttention) for m in inside) or any(target in ATTENTION for target in called)
+    opaque = [m.module for block in chain for outer in block.maps for m in outer.inner if m.uses_autograd]
+    modules = [m for module in opaque for m in module.modules()]
+    calls = {node.target for m in modules if isinstance(m, Piece) for node in m.graph.nodes}
+    return any(isinstance(m, nn.MultiheadAttention) for m in modules) or not calls.isdisjoint(ATTENTION)
 
 
-def _check_discrete(codes: Any, lacking: list[Any]) -> None:
-    if type(codes) in (GradientCodes, RecurrentCodes):
+def _check_discrete(codes: Any, chain: Chain, lacking: list[Any]) -> None:
+    """ValueError for a discrete activation that the solver does not move, or with no code right below it."""
+    if lacking and type(codes) in (GradientCodes, RecurrentCodes):
         raise no_derivative(next(m.module for m in lacking[0].prelude.maps if isinstance(m, Discrete)))
-    if isinstance(codes, DiscreteCodes):
-        for block in lacking:
-            position(block)
-
-
-def _check_inside_blocks(chain: Chain) -> None:
-    """ValueError for a discrete activation with no code right below it."""
-    for core in (block.core.maps for block in chain):
-        for before, m in itertools.pairwise(core):
-            if isinstance(m, Discrete):
-                raise ValueError(
-                    f"{type(m.module).__name__} after {before.module._get_name()} has no code to move; put it right "
-                    "after a layer, before any pooling or reshaping, and none above the last layer"
-                )
+    for block in lacking if isinstance(codes, DiscreteCodes) else ():
+        position(block)
+    for before, m in (pair for block in chain for pair in itertools.pairwise(block.core.maps)):
+        if isinstance(m, Discrete):
+            raise ValueError(
+                f"{type(m.module).__name__} after {before.module._get_name()} has no code to move; put it right after "
+                "a layer, before any pooling or reshaping, and none above the last layer"
+            )
 
 
 def _check_time(codes: Any, chain: Chain) -> None:

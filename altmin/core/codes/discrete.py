@@ -16,6 +16,7 @@ scale of t does not matter. Where a normalisation follows W, t is its vjp of -de
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +28,7 @@ from altmin.core.chain import Block, State
 from altmin.core.codes.gradient import TINY, GradientCodes
 from altmin.core.codes.problem import Encoded, Moved, Target, joined, unmoved
 
-Rows = Tensor | slice
-ALL = slice(None)
+ALL: Any = slice(None)
 SHARES = (0.0, 0.25, 0.5, 1.0)
 """Moves whose gain exceeds this fraction of the best gain are tried together; with 1 only the best."""
 
@@ -58,7 +58,7 @@ class DiscreteCodes:
 
     def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         """Set the codes below blocks that follow each other, from the last to the first."""
-        searched = [each.is_code and lacks_derivative(each.block) for each in encoded]
+        searched = [point.is_code and lacks_derivative(point.block) for point in encoded]
         parts, end = [], len(encoded)
         while end:
             first = end - 1
@@ -71,18 +71,15 @@ class DiscreteCodes:
 
     def search(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         """Set the code below a single block."""
-        (each,) = encoded
-        search = Search(each.block, each.p, each.saved, -target.delta, self.amplify, context)
+        (point,) = encoded
+        search = Search(point.block, point.p, point.saved, -target.delta, self.amplify, context)
         search.sweep()
-        return unmoved(each, target, context)._replace(below=self.wanted(search, each.input, context))
-
-    def wanted(self, search: "Search", code: Tensor, context: Context) -> Target:
-        """Return the target that a code sets for its own block, given the search over its activation."""
         v, e = search.target()
-        gap = e * (v - code)
+        gap = e * (v - point.input)
         ee, gaps = context.numbers(context.inners([(e, e), (gap, gap)]))
         size = (search.square / (ee + TINY)) ** 0.5
-        return Target(e * -size, (gaps / (size * size * ee + TINY)) ** 0.5)
+        below = Target(e * -size, (gaps / (size * size * ee + TINY)) ** 0.5)
+        return unmoved(point, target, context)._replace(below=below)
 
 
 class StraightThroughCodes(GradientCodes):
@@ -94,14 +91,13 @@ class StraightThroughCodes(GradientCodes):
     """
 
     def __call__(self, encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
-        return super().__call__([each._replace(block=stand_in(each.block)) for each in encoded], target, context)
+        return super().__call__([point._replace(block=stand_in(point.block)) for point in encoded], target, context)
 
 
 def stand_in(block: Block) -> Block:
-    """The block with the straight-through estimate in place of a derivative that it lacks."""
-    if not lacks_derivative(block):
-        return block
-    return Block([StandIn(m) if isinstance(m, Discrete) else m for m in block.prelude.maps], block.core.maps)
+    """Return the block with the straight-through estimate in place of a derivative that it lacks."""
+    maps = [StandIn(m) if isinstance(m, Discrete) else m for m in block.prelude.maps]
+    return Block(maps, block.core.maps) if lacks_derivative(block) else block
 
 
 class Search:
@@ -122,54 +118,47 @@ class Search:
         self.h: float = block.prelude.maps[at].module.spacing
         self.c, self.start = state.prelude[at]
         self.near = self.c.abs() <= 1
-        self.weight = self._weight(wish)
+        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
+        for m, saved in reversed(self.between):
+            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
+            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
+        self.weight = D
+        """|w_j|^2 of every unit: the vjp of ones through squared weights."""
         q = self.vjp(wish)
         within = torch.where(self.near, q, 0)
         (self.square,) = context.numbers(context.inners([(within, within)]))
         """|W^T t|^2 of the units with |c| <= 1: the squared norm of the straight-through gradient."""
-        rms, weight = self._means(q)
-        a = amplify * self.h / 2 * weight / rms.clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
+        count = self.weight.new_full((), self.weight.numel())
+        square, total, count = context.sum(q.square().sum(), self.weight.sum(), count)
+        rms = (square / context.count(q.numel())).sqrt().clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
+        a = amplify * self.h / 2 * (total / count) / rms
         self.R, self.pull = a * wish, a * q
         self.s, self.left, self.q = self.start, self.R, self.pull
         """s', R - W (s' - s) and q = W^T of it; `pull` is the first q, W^T R."""
 
     def vjp(self, v: Tensor) -> Tensor:
-        """W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
+        """Return W^T v. A dropout mask or a reshaping between the activation and the layer is part of W."""
         v = self.layer.vjp(self.p, self.saved, v)
         for m, saved in reversed(self.between):
             v = m.vjp((), saved, v)
         return v
 
-    def jvp(self, u: Tensor, rows: Rows = ALL) -> Tensor:
-        """W u of the given samples."""
+    def jvp(self, u: Tensor, rows: Any = ALL) -> Tensor:
+        """Return W u of some samples."""
         for m, saved in self.between:
             u = m.jvp((), saved[rows] if isinstance(saved, Tensor) else saved, u)
         return self.layer.jvp(self.p, self.saved, u)
 
-    def _weight(self, wish: Tensor) -> Tensor:
-        """|w_j|^2 of every unit: the vjp of ones through squared weights."""
-        D = self.layer.vjp([w.square() for w in self.p], self.saved[:1], torch.ones_like(wish[:1]))
-        for m, saved in reversed(self.between):
-            D = m.vjp((), saved, D.expand(len(wish), *D.shape[1:]))
-            D = m.vjp((), saved, D) if isinstance(m, Dropout) else D  # the square of a mask
-        return D
-
-    def _means(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """The root mean square of q, and the mean of |w_j|^2."""
-        count = torch.full_like(self.weight[:1].sum(), self.weight.numel())
-        square, total, count = self.context.sum(q.square().sum(), self.weight.sum(), count)
-        return (square / self.context.count(q.numel())).sqrt(), total / count
-
     def distance(self, v: Tensor) -> Tensor:
-        """How far each code is from the interval on which its activation is v. The outermost intervals are
+        """Return the distance of each code from the interval on which its activation is v. The outermost intervals are
         unbounded."""
         short = torch.where(v > self.h / 2 - 1, v - self.h / 2 - self.c, 0)
         beyond = torch.where(v < 1 - self.h / 2, self.c - v - self.h / 2, 0)
         return short.maximum(beyond).clamp_min_(0)
 
     def gains(self, e: Tensor | float) -> tuple[Tensor, Tensor]:
-        """By how much E falls if a unit alone moves one level in the direction e, and the increase of its distance
-        term.
+        """Return by how much E falls if a unit alone moves one level in the direction e, and the increase of its
+        distance term.
 
         The gain is -1 where there is no such level, and where |c| > 1, too far for a step of the weights.
         """
@@ -179,7 +168,7 @@ class Search:
         return torch.where(self.near & (v.abs() < 1 + self.h / 2), gain, -1.0), price
 
     def steps(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Every unit's better direction, its gain and its cost."""
+        """Return every unit's better direction, its gain and its cost."""
         if self.h == 2:  # with two levels there is only the other one
             return -self.s, *self.gains(-self.s)
         (up, price_up), (down, price_down) = self.gains(1.0), self.gains(-1.0)
@@ -187,19 +176,16 @@ class Search:
         return 2 * rises.to(up.dtype) - 1, up.maximum(down), torch.where(rises, price_up, price_down)
 
     def sweep(self) -> None:
-        """Moves all units with a positive gain at once; in samples where that would raise E, only those with the
+        """Move all units with a positive gain at once; in samples where that would raise E, only those with the
         largest gains."""
         e, gain, price = self.steps()
         most, best = gain.flatten(1).max(1)
         self.s, self.left = self.s.clone(), self.left.clone()
-        todo = torch.arange(len(gain), device=gain.device)
-        rows: Rows = ALL
+        todo, rows = torch.arange(len(gain), device=gain.device), ALL
         for share in SHARES:
-            if share < 1:
-                chosen = gain[rows] > _column(share * most.clamp_min(0), gain)[rows]
-            else:
-                alone = torch.zeros_like(gain[rows], dtype=torch.bool)
-                chosen = alone.flatten(1).scatter_(1, best[rows, None], True).view_as(alone)
+            chosen = gain[rows] > _column(share * most.clamp_min(0), gain)[rows]
+            if share == 1:
+                chosen = chosen.flatten(1).scatter(1, best[rows, None], True).view_as(chosen)
             u = torch.where(chosen, self.h * e[rows], 0)
             dy, left = self.jvp(u, rows), self.left[rows]
             rise = _dot(dy, dy) - 2 * _dot(left, dy) + torch.where(chosen, price[rows], 0).flatten(1).sum(1)
@@ -210,8 +196,8 @@ class Search:
                 break
 
     def target(self) -> tuple[Tensor, Tensor]:
-        """The level v that each code should reach, and the side e from which it approaches, e (v - c) >= 0; e = 0
-        if it may stay.
+        """Return the level v that each code should reach, and the side e from which it approaches, e (v - c) >= 0;
+        e = 0 if it may stay.
 
         A unit that moves should reach its new level. A unit at the last level that would gain from a further one
         should keep its level: near its threshold, the next weight step may change it.
@@ -225,28 +211,27 @@ class Search:
 
 
 def lacks_derivative(block: Block) -> bool:
-    """Whether an activation with neither a derivative nor an estimate of one lies below the block."""
+    """Return whether an activation with neither a derivative nor an estimate of one lies below the block."""
     return any(isinstance(m, Discrete) and not isinstance(m, Estimated) for m in block.prelude.maps)
 
 
 def position(block: Block) -> int:
-    """The position of the discrete activation in a block's prelude. ValueError if the search does not support the
-    block."""
+    """Return the position of the discrete activation in a block's prelude. ValueError if the search does not support
+    the block."""
     maps = block.prelude.maps
     at = next(i for i, m in enumerate(maps) if isinstance(m, Discrete))
     before = all(m.selects for m in maps[:at])
     between = all(isinstance(m, Reshape | Dropout) for m in maps[at + 1 :])
     if not (before and between and isinstance(block.core.maps[0], Affine)):
         raise ValueError(
-            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, with no more than dropout and "
-            f"reshaping between, given ({block}); put max-pooling before the activation, or take "
-            "codes=altmin.StraightThroughCodes()"
+            "DiscreteCodes needs a Linear or convolution right after Sign or Staircase, but for dropout and reshaping, "
+            f"given ({block}); put max-pooling before the activation, or take codes=altmin.StraightThroughCodes()"
         )
     return at
 
 
 def _dot(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v> of each sample."""
+    """Return <u, v> of each sample."""
     return (u * v).flatten(1).sum(1)
 
 

@@ -79,44 +79,45 @@ class LayerMemory:
         return count % self.every == 0 or (count < self.every and count & (count - 1) == 0)
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
-        """The state of a layer with weights W (outputs, inputs), before the first mini-batch."""
+        """Return the state of a layer with weights W (outputs, inputs), before the first mini-batch."""
         W, many = _wide(W), (groups,) if groups > 1 else ()
         A = W.new_zeros(*many, W.shape[1], min(W.shape[1], self.rank))
         state = {"A": A, "B": torch.zeros_like(A), "scale": W.new_zeros(*many, 1, 1), "M": torch.zeros_like(W)}
         return state | ({"squares": torch.zeros_like(W)} if self.length == "adam" else {})
 
     def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
-        """The sum of a a^T over rows (rows, inputs), times S, and the mean of its diagonal, all times a number. With
-        groups a is (groups, rows, inputs). weights: of the rows."""
+        """Return the sum of a a^T over rows (rows, inputs), times S, and the mean of its diagonal, all times a number.
+        With groups a is (groups, rows, inputs). weights: of the rows."""
         a = _wide(a)
         if weights is None:
             weighted, squares = a, torch.linalg.matrix_norm(a, keepdim=True).square()
         else:
             weighted = weights.unsqueeze(1) * a
             squares = (weighted * a).sum((-2, -1), keepdim=True)
-        A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ self._sketch(a))
+        A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ sketch(a, self.rank))
         return {"A": A * times, "scale": squares * (times / a.shape[-1])}
 
     def update(self, given: Sequence[Given]) -> list[tuple[Tensor, dict[str, Tensor]]]:
-        """Of each layer -lr U, and its next state. The singular values of all layers are set together."""
-        found = [self._solved(each) for each in given]
-        directions = polar([V for V, _ in found])
-        return [self._stepped(each, U, after) for each, U, (_, after) in zip(given, directions, found, strict=True)]
+        """Return -lr U of each layer, and its next state. The singular values of all layers are set together."""
+        solutions = [self._solved(layer) for layer in given]
+        directions = polar([V for V, _ in solutions])
+        triples = zip(given, directions, solutions, strict=True)
+        return [self._stepped(layer, U, state) for layer, U, (_, state) in triples]
 
     def _solved(self, given: Given) -> tuple[Tensor, dict[str, Tensor]]:
-        """V, and the next state."""
+        """Return V, and the next state."""
         G, state = _wide(given.G), {name: _wide(t) for name, t in given.state.items()}
-        A, scale = (mixed(given.new[name], state[name], self.forget) for name in ("A", "scale"))
-        B = factor(A, self.damping * scale, self._sketch(A.mT)) if given.refresh else state["B"]
-        M = mixed(G, state["M"], self.beta)
-        N = mixed(G, M, self.beta)
+        A, scale = (torch.lerp(given.new[name], state[name], self.forget) for name in ("A", "scale"))
+        B = factor(A, self.damping * scale, sketch(A.mT, self.rank)) if given.refresh else state["B"]
+        M = torch.lerp(G, state["M"], self.beta)
+        N = torch.lerp(G, M, self.beta)
         after = {"A": A, "B": B, "scale": scale, "M": M}
         if "squares" in state:
             after["squares"] = torch.lerp(state["squares"], G * G, 1 - BETAS[1])
         return solved(N if A.ndim == 2 else N.unflatten(0, (len(A), -1)), B), after
 
     def _stepped(self, given: Given, U: Tensor, after: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """U with its length, and the next state."""
+        """Return U with its length, and the next state."""
         length: Any = ROOT_MEAN_SQUARE * math.sqrt(U.numel())
         if "squares" in after:
             c = coefficients({"lr": 1.0, "beta1": self.beta, "beta2": BETAS[1], "eps": EPS}, given.steps)
@@ -124,12 +125,9 @@ class LayerMemory:
         size = torch.linalg.vector_norm(U).clamp_min(_tiny(U))
         return U.reshape(after["M"].shape) * (-given.lr * length / size), after
 
-    def _sketch(self, a: Tensor) -> Tensor:
-        return sketch(a.shape[-1], self.rank, a.dtype, a.device)
-
 
 def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
-    """B, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridge: of shape (..., 1, 1).
+    """Return B, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridge: of shape (..., 1, 1).
 
     >>> B = factor(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(1, 1), torch.eye(2))
     >>> torch.eye(2) - B @ B.mT  # but for the shift
@@ -143,14 +141,14 @@ def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
 
 
 def solved(N: Tensor, B: Tensor) -> Tensor:
-    """N (I - B B^T)."""
+    """Return N (I - B B^T)."""
     plus = torch.addmm if N.ndim == 2 else torch.baddbmm
     return plus(N, N @ B, B.mT, alpha=-1)
 
 
 def polar(given: Sequence[Tensor]) -> list[Tensor]:
-    """Of each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of at
-    least 0.01 of the largest come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
+    """Return of each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of
+    at least 0.01 of the largest come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
 
     A step is X <- (a + b X X^T + c (X X^T)^2) X. All factors are polynomials of V V^T, and commute: they are taken on
     that small matrix, and on those of all V at once, with zeros to fill them up.
@@ -161,7 +159,7 @@ def polar(given: Sequence[Tensor]) -> list[Tensor]:
     """
     wide = [V if V.shape[-2] <= V.shape[-1] else V.mT for V in given]
     grams = [(X @ X.mT).view(-1, X.shape[-2], X.shape[-2]) for X in wide]
-    found: list[Any] = [None] * len(given)
+    nearest: list[Any] = [None] * len(given)
     for bucket in dict.fromkeys(map(_bucket, grams)):
         mine = [i for i, S in enumerate(grams) if _bucket(S) == bucket]
         n = max(grams[i].shape[-1] for i in mine)
@@ -170,8 +168,8 @@ def polar(given: Sequence[Tensor]) -> list[Tensor]:
         for i, P in zip(mine, factors, strict=True):
             X = wide[i]
             P = P[:, : X.shape[-2], : X.shape[-2]].reshape(*X.shape[:-1], X.shape[-2])
-            found[i] = P @ X if X is given[i] else (P @ X).mT
-    return found
+            nearest[i] = P @ X if X is given[i] else (P @ X).mT
+    return nearest
 
 
 def _towards_one(S: Tensor) -> Tensor:
@@ -198,20 +196,16 @@ def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
     return max(128, 1 << (S.shape[-1] - 1).bit_length()), S.dtype, S.device
 
 
-def mixed(new: Tensor, old: Tensor, share: Any) -> Tensor:
-    """(1 - share) new + share old. share: a number; a tensor inside an ensemble."""
-    return new + share * (old - new) if isinstance(share, Tensor) else torch.lerp(new, old, share)
-
-
-def sketch(inputs: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The matrix S for a layer with so many inputs: the same in all processes, and made once; the identity if there
-    are at most `rank`."""
+def sketch(a: Tensor, rank: int) -> Tensor:
+    """Return the matrix S for inputs (..., inputs): the same in all processes, and made once; the identity if there are
+    at most `rank`."""
+    inputs = a.shape[-1]
     if inputs <= rank:
-        return torch.eye(inputs, dtype=dtype, device=device)
-    key = inputs, rank, dtype, device
+        return torch.eye(inputs, dtype=a.dtype, device=a.device)
+    key = inputs, rank, a.dtype, a.device
     if key not in SKETCHES:
         normal = np.random.default_rng(inputs).standard_normal((inputs, rank))  # torch's differs inside vmap
-        SKETCHES[key] = torch.from_numpy(np.linalg.qr(normal)[0]).to(device, dtype)
+        SKETCHES[key] = torch.from_numpy(np.linalg.qr(normal)[0]).to(a.device, a.dtype)
     return SKETCHES[key]
 
 

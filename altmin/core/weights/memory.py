@@ -1,7 +1,7 @@
 """The co-activation memory, solved: every layer's own regression instead of a step downhill (see `layer_memory`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,43 +22,31 @@ POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
 
 
-class Layer(NamedTuple):
-    """A linear map of a block: where it is among the core's maps, and inside a graph; the number of its first parameter
-    among the block's."""
-
-    map: Any
-    core: int
-    node: int | None
-    first: int
-
-    def input(self, saved: Sequence[Any]) -> Tensor:
-        of = saved[self.core]
-        return self.map.input(of if self.node is None else of.saved[self.node])
-
-
-def layers(block: Block) -> Iterator[Layer]:
-    """The linear maps of a block, also inside graphs, whose parameters are all trained, and used once."""
-    for core, (m, of) in enumerate(block.core.pairs):
-        inner: list[tuple[Any, int | None, int]] = [(m, None, 0)]
+def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[Any, int, Any]]:
+    """Yield the linear maps of a block, also inside graphs, whose parameters are all trained, and used once; the number
+    of the first of these among the block's; and of `saved`, of the core's modules, what belongs to the map."""
+    for i, (m, of) in enumerate(block.core.pairs):
+        inner = [(m, 0, None if saved is None else saved[i])]
         if isinstance(m, Graph):
-            inner = [] if m.tied else [(each, i, m.first[i]) for i, each in enumerate(m.maps)]
-        for each, node, start in inner:
-            trained = all(each.module.get_parameter(name).requires_grad for name in each.names)
-            if isinstance(each, Affine) and each.groups and trained:
-                yield Layer(each, core, node, of.start + start)
+            nodes = [None] * len(m.maps) if saved is None else saved[i].saved
+            inner = [] if m.tied else list(zip(m.maps, m.first, nodes, strict=True))
+        for layer, first, of_layer in inner:
+            trained = all(layer.module.get_parameter(name).requires_grad for name in layer.names)
+            if isinstance(layer, Affine) and layer.groups and trained:
+                yield layer, of.start + first, of_layer
 
 
 def inputs(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
-    """What the memory of a linear map m takes from its inputs x: about so many rows, their weights, and the factor that
-    makes their sum one over all inputs divided by the number of places."""
+    """Return what the memory of a linear map m takes from its inputs x: about so many rows, their weights, and the
+    factor that makes their sum one over all inputs divided by the number of places."""
     places = POSITIONS if x.ndim > 2 else 1
     step = max(1, context.count(len(x)) * places // rows)
     chosen = context.every(len(x), step)
     x = x[chosen]
     a = m.rows(x, POSITIONS)
-    each = max(1, a.shape[-2] // max(1, len(x)))
-    weights = None if context.weights is None else context.weights[chosen].repeat_interleave(each)
-    return a, weights, step / each
+    repeats = max(1, a.shape[-2] // max(1, len(x)))
+    weights = None if context.weights is None else context.weights[chosen].repeat_interleave(repeats)
+    return a, weights, step / repeats
 
 
 class CoActivationMemory(WeightRule):
@@ -90,52 +78,41 @@ class CoActivationMemory(WeightRule):
         rows: int = 100,
     ):
         of = type(self).__name__
-        check_options(of, lr, weight_decay)
-        if clip_norm is not None:
-            demand(of, "clip_norm", clip_norm, above=True)
-        layer_memory(of, beta, forget, damping, length, rank, every)
-        demand(of, "rows", rows, low=1, whole=True)
-        self.every, self.rows = every, rows
-        self.lr, self.beta, self.forget, self.damping, self.length, self.rank = lr, beta, forget, damping, length, rank
-        self.weight_decay, self.decay_biases, self.clip_norm = weight_decay, decay_biases, clip_norm
-
-    @property
-    def layer(self) -> LayerMemory:
-        """The rule of one layer, with the present options: those of the members of an ensemble differ."""
-        return LayerMemory(self.beta, self.forget, self.damping, self.length, self.rank, self.every)
+        demand(of, "clip_norm", 1 if clip_norm is None else clip_norm, above=True)
+        self.memory = checked(of, LayerMemory(beta, forget, damping, length, rank, every), lr, weight_decay, rows)
+        self.lr, self.weight_decay, self.decay_biases = lr, weight_decay, decay_biases
+        self.clip_norm, self.rows = clip_norm, rows
 
     def init(self, block: Block, parameters: Params) -> dict[str, Any]:
-        """ "memory": by the number of each layer's first parameter. "adam": by the number of the parameter."""
-        of = {layer.first: layer for layer in layers(block)}
-        held = {i + k for i, layer in of.items() for k in range(len(layer.map.names))}
-        memory = {
-            i: self.layer.init(as_matrix(parameters[i : i + len(layer.map.names)]), layer.map.groups)
-            for i, layer in of.items()
-        }
-        rest = {j: moments(p) for j, p in enumerate(parameters) if j not in held}
-        return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": rest}
+        """Return as "memory" the state of each layer by the number of its first parameter, and as "adam" that of every
+        other parameter by its number."""
+        rest, memory = dict(enumerate(parameters)), {}
+        for layer, first, _ in layers(block):
+            weights = [rest.pop(i) for i in range(first, first + len(layer.names))]
+            memory[first] = self.memory.init(as_matrix(weights), layer.groups)
+        adam_states = {i: moments(p) for i, p in rest.items()}
+        return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam_states}
 
     kinds = 2
 
     def kind(self, step: int) -> int:
-        """1 for an update that factorises the memories again."""
-        return int(self.layer.is_due(step))
+        """Return 1 for an update that factorises the memories again, 0 for any other."""
+        return int(self.memory.is_due(step))
 
     def numbers(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
 
     def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Any]:
-        """Gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from the
-        mini-batch."""
-        grads, context, found = super().measure(block, parameters, problem), problem.context, {}
+        """Return the gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from
+        the mini-batch."""
+        grads, context, memory = super().measure(block, parameters, problem), problem.context, {}
         n = context.samples(problem.delta)
-        for layer in layers(block):
-            a, weights, times = inputs(layer.map, layer.input(problem.saved), context, self.rows)
+        for layer, first, saved in layers(block, problem.saved):
+            a, weights, times = inputs(layer, layer.input(saved), context, self.rows)
             with torch.autocast(a.device.type, enabled=False):
-                found[layer.first] = self.layer.measure(a, times / n, weights)
-        trained = [p.requires_grad for p in block.parameters()]
-        grads = [g if t else torch.zeros_like(g) for g, t in zip(grads, trained, strict=True)]
-        return {"grads": grads, "memory": found}
+                memory[first] = self.memory.measure(a, times / n, weights)
+        pairs = zip(grads, block.parameters(), strict=True)
+        return {"grads": [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs], "memory": memory}
 
     def update(self, parameters: Params, state: Any, contribution: Any, rates: Rates) -> Change:
         return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
@@ -147,26 +124,23 @@ class CoActivationMemory(WeightRule):
         contributions: Mapping[int, Any],
         rates: Mapping[int, Rates],
     ) -> dict[int, Change]:
-        steps = {l: states[l]["steps"] + 1 for l in contributions}
-        grads = clipped({l: each["grads"] for l, each in contributions.items()}, self.clip_norm)
-        places, given = [], []
-        for l in contributions:
-            for i, held in states[l]["memory"].items():
-                own = slice(i, i + 1 + (held["M"].shape[1] > theta[l][i][0].numel()))
-                G = as_matrix(grads[l][own])
-                places.append((l, own))
-                refresh = rates[l]["kind"] == 1
-                given.append(Given(held, contributions[l]["memory"][i], G, steps[l], rates[l]["lr"], refresh))
+        grads = clipped({l: contributions[l]["grads"] for l in contributions}, self.clip_norm)
         changes: dict[int, list[Any]] = {l: list(theta[l]) for l in contributions}
-        after: dict[int, Any] = {l: {"steps": steps[l], "memory": {}, "adam": {}} for l in contributions}
-        for (l, own), (change, held) in zip(places, self.layer.update(given), strict=True):
-            changes[l][own] = parted(change, theta[l][own])
-            after[l]["memory"][own.start] = held
-        for l in contributions:
-            c = adam_coefficients(steps[l], rates[l]["lr"])
-            for j, held in states[l]["adam"].items():
-                changes[l][j], m, v = adam(held["exp_avg"], held["exp_avg_sq"], grads[l][j], c)
-                after[l]["adam"][j] = {"exp_avg": m, "exp_avg_sq": v}
+        after: dict[int, Any] = {l: {"steps": states[l]["steps"] + 1, "memory": {}, "adam": {}} for l in contributions}
+        places, problems = [], []
+        for l, new in contributions.items():
+            steps, lr, refresh = after[l]["steps"], rates[l]["lr"], rates[l]["kind"] == 1
+            for i, state in states[l]["memory"].items():
+                numbers = slice(i, i + 1 + (state["M"].shape[1] > theta[l][i][0].numel()))
+                places.append((l, numbers))
+                problems.append(Given(state, new["memory"][i], as_matrix(grads[l][numbers]), steps, lr, refresh))
+            c = adam_coefficients(steps, lr)
+            for i, state in states[l]["adam"].items():
+                changes[l][i], m, v = adam(state["exp_avg"], state["exp_avg_sq"], grads[l][i], c)
+                after[l]["adam"][i] = {"exp_avg": m, "exp_avg_sq": v}
+        for (l, numbers), (change, state) in zip(places, self.memory.update(problems), strict=True):
+            changes[l][numbers] = parted(change, theta[l][numbers])
+            after[l]["memory"][numbers.start] = state
         return {l: (self._decayed(changes[l], theta[l], rates[l]), after[l]) for l in contributions}
 
     def _decayed(self, changes: list[Tensor], parameters: Params, rates: Rates) -> list[Tensor]:
@@ -178,7 +152,7 @@ class CoActivationMemory(WeightRule):
 
 
 def parted(U: Tensor, parameters: Params) -> list[Tensor]:
-    """The inverse of `as_matrix`."""
+    """Return the parameters that `as_matrix` has side by side."""
     parts = zip(parameters, U.split([q[0].numel() for q in parameters], 1), strict=True)
     return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
 
@@ -193,20 +167,14 @@ def adam_coefficients(steps: Tensor, lr: Any) -> dict[str, Any]:
     return coefficients({"lr": lr, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS}, steps)
 
 
-def check_options(of: str, lr: float, weight_decay: float) -> None:
-    """ValueError for options of a rule that cannot be."""
+def checked(of: str, memory: LayerMemory, lr: float, weight_decay: float, rows: int) -> LayerMemory:
+    """Return the settings of a memory. ValueError for options of a rule or of an optimizer that cannot be."""
     demand(of, "lr", lr)
     demand(of, "weight_decay", weight_decay)
-
-
-def layer_memory(
-    of: str, beta: float, forget: float, damping: float, length: str, rank: int, every: int
-) -> LayerMemory:
-    """The settings of a memory. ValueError for those that cannot be."""
-    demand(of, "damping", damping, above=True)
-    demand(of, "rank", rank, low=1, whole=True)
-    demand(of, "every", every, low=1, whole=True)
-    demand_fraction(of, beta=beta, forget=forget)
-    if length not in LENGTHS:
-        raise ValueError(f"length of {of} is {' or '.join(map(repr, LENGTHS))}, given {length!r}")
-    return LayerMemory(beta, forget, damping, length, rank, every)
+    demand(of, "damping", memory.damping, above=True)
+    for name, count in {"rank": memory.rank, "every": memory.every, "rows": rows}.items():
+        demand(of, name, count, low=1, whole=True)
+    demand_fraction(of, beta=memory.beta, forget=memory.forget)
+    if memory.length not in LENGTHS:
+        raise ValueError(f"length of {of} is {' or '.join(map(repr, LENGTHS))}, given {memory.length!r}")
+    return memory

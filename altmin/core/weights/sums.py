@@ -12,10 +12,11 @@ the codes seen. A mini-batch adds its residuals r = c - W a to it, as sum_t r_t 
 subtracts V A.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from altmin.calculus import Params
 from altmin.calculus.conjugate_gradients import conjugate_gradients
@@ -24,6 +25,7 @@ from altmin.core.chain import Block, Chain
 from altmin.core.codes.problem import Problem
 from altmin.core.step import soft_threshold
 from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.memory import parted
 from altmin.core.weights.rule import Rates, WeightRule, as_matrix
 
 
@@ -39,15 +41,9 @@ class Sums:
     def add(self, a: Tensor, z: Tensor, new: Tensor | None = None) -> None:
         """Add samples a (samples, inputs) with targets z (samples, outputs). new: those rows of a that A does not have
         yet; None for all."""
-        n, new = a.shape[1], a if new is None else new
-        self.A[:n, :n] += new.mT @ new
-        self.B[:, :n] += z.mT @ a
-        if self.bias:
-            total = new.sum(0, dtype=torch.float64)
-            self.A[:n, n] += total
-            self.A[n, :n] += total
-            self.A[n, n] += len(new)
-            self.B[:, n] += z.sum(0, dtype=torch.float64)
+        a, new = (F.pad(t, (0, int(self.bias)), value=1.0) for t in (a, a if new is None else new))
+        self.A += new.mT @ new
+        self.B += z.mT @ a
 
     def solve(self, ridge: Any = 0.0, proximal: float = 0.0, old: Tensor | None = None) -> Tensor:
         """Return the W, in float64, of the least sum |z - W a|^2 + ridge |W|^2 + proximal |W - old|^2, by Cholesky.
@@ -66,33 +62,29 @@ class Sums:
         return {"A": self.A, "B": self.B}
 
 
-class Change(NamedTuple):
-    """A change V of the weights, and the R after it, R - V A."""
-
-    V: Tensor
-    left: Tensor
+Fit = tuple[Tensor, Tensor]
+"""A change V of the weights, and the R after it, R - V A."""
 
 
-def sweep(A: Tensor, R: Tensor) -> Change:
-    """One pass of block-coordinate descent over the columns of V, each set to its best with the others fixed. Column j
-    solves sum_{k <= j} V_k A_kj = R_j, so that all of them are one triangular solve; one with A_jj = 0 stays.
+def sweep(A: Tensor, R: Tensor) -> Fit:
+    """Return one pass of block-coordinate descent over the columns of V, each set to its best with the others fixed.
+    Column j solves sum_{k <= j} V_k A_kj = R_j, so that all of them are one triangular solve; one with A_jj = 0 stays.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> sweep(A, R).V
+    >>> sweep(A, R)[0]
     tensor([[ 0.5000, -0.2500]])
     """
     diagonal = A.diagonal()
-    V = torch.linalg.solve_triangular(
-        A.triu() + torch.diag_embed((diagonal <= 0).to(A.dtype)), R * (diagonal > 0), upper=True, left=False
-    )
-    return Change(V, R - V @ A)
+    triangle = A.triu() + torch.diag_embed((diagonal <= 0).to(A.dtype))
+    V = torch.linalg.solve_triangular(triangle, R * (diagonal > 0), upper=True, left=False)
+    return V, R - V @ A
 
 
-def shrinking_sweep(A: Tensor, R: Tensor, W: Tensor, l1: float) -> Change:
-    """As `sweep`, with every column of W + V moved towards zero by l1 right after it is set.
+def shrinking_sweep(A: Tensor, R: Tensor, W: Tensor, l1: float) -> Fit:
+    """Return `sweep` with every column of W + V moved towards zero by l1 right after it is set.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> shrinking_sweep(A, R, torch.zeros(1, 2), 0.1).V
+    >>> shrinking_sweep(A, R, torch.zeros(1, 2), 0.1)[0]
     tensor([[ 0.4000, -0.1000]])
     """
     columns = []
@@ -100,35 +92,35 @@ def shrinking_sweep(A: Tensor, R: Tensor, W: Tensor, l1: float) -> Change:
         best = torch.where(A[j, j] > 0, R[:, j] / A[j, j], 0.0)
         columns.append(soft_threshold(W[:, j] + best, l1) - W[:, j])
         R = torch.addcmul(R, columns[-1].unsqueeze(1), A[j], value=-1)
-    return Change(torch.stack(columns, 1), R)
+    return torch.stack(columns, 1), R
 
 
-def solve(A: Tensor, R: Tensor, damping: Any) -> Change:
-    """argmin_V Tr(V^T V A) - 2 Tr(V^T R) + lambda |V|^2 with lambda = damping times the mean of A's diagonal. Without
-    damping there may be many minimisers: then the one with the smallest norm.
+def solve(A: Tensor, R: Tensor, damping: float) -> Fit:
+    """Return argmin_V Tr(V^T V A) - 2 Tr(V^T R) + lambda |V|^2 with lambda = damping times the mean of A's diagonal.
+    Without damping there may be many minimisers: then the one with the smallest norm.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> solve(A, R, damping=0.0).V
+    >>> solve(A, R, damping=0.0)[0]
     tensor([[ 0.6667, -0.3333]])
     """
-    if not isinstance(damping, Tensor) and damping == 0:
-        V = torch.linalg.lstsq(A, R.mT, driver=None if A.is_cuda else "gelsd").solution.mT
+    if damping == 0:
+        V = R @ torch.linalg.pinv(A, hermitian=True)
     else:
         ridge = damping * A.diagonal().mean()
-        factor, _ = torch.linalg.cholesky_ex(A + ridge * torch.eye(len(A), dtype=A.dtype, device=A.device))
+        factor = torch.linalg.cholesky_ex(A + ridge.expand(len(A)).diag())[0]
         V = torch.cholesky_solve(R.mT, factor).mT
-    return Change(V, R - V @ A)
+    return V, R - V @ A
 
 
-def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Change:
-    """`steps` conjugate gradient steps from V = 0 on the problem of `solve`, a row of V at a time. One step is a step
-    along the gradient, with the best length for the row.
+def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Fit:
+    """Return V after `steps` conjugate gradient steps from 0 on the problem of `solve`, a row of V at a time. One step
+    is a step along the gradient, with the best length for the row.
 
     >>> A, R = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0]])
-    >>> [descend(A, R, 0.0, steps).V.tolist() for steps in (1, 2)]
+    >>> [descend(A, R, 0.0, steps)[0].tolist() for steps in (1, 2)]
     [[[0.5, 0.0]], [[0.6666666865348816, -0.3333333432674408]]]
     """
-    return Change(*conjugate_gradients(lambda V: V @ A, R, steps, damping * A.diagonal().mean()))
+    return conjugate_gradients(lambda V: V @ A, R, steps, damping * A.diagonal().mean())
 
 
 class FittedMemory(WeightRule):
@@ -155,25 +147,16 @@ class FittedMemory(WeightRule):
         steps: int | None = 1,
         l1: float = 0.0,
     ):
-        demand("FittedMemory", "l1", l1)
         if l1 and sweeps is None:
             raise ValueError(f"l1 of FittedMemory belongs to sweeps, given {l1!r} without; give sweeps=1")
-        demand("FittedMemory", "forget", forget)
-        demand("FittedMemory", "damping", damping)
-        if forget > 1:
-            raise ValueError(f"forget of FittedMemory lies between 0 and 1, given {forget!r}")
-        for name, count in (("sweeps", sweeps), ("steps", steps)):
-            if count is not None:
-                demand("FittedMemory", name, count, low=1, whole=True)
-        if rate is not None:
-            demand("FittedMemory", "rate", rate, above=True)
-        self.forget, self.damping, self.rate = float(forget), float(damping), None if rate is None else float(rate)
+        for name, number in {"l1": l1, "forget": forget, "damping": damping}.items():
+            demand("FittedMemory", name, number)
+        for name, count in {"sweeps": sweeps, "steps": steps}.items():
+            demand("FittedMemory", name, 1 if count is None else count, low=1, whole=True)
+        demand("FittedMemory", "rate", 1 if rate is None else rate, above=True)
+        self.forget, self.damping, self.rate = forget, damping, rate
         self.sweeps, self.steps, self.l1 = sweeps, steps, l1
         self.rest = rest or LocalAdam(2e-3)
-
-    def __repr__(self) -> str:
-        options = f"forget={self.forget}, damping={self.damping}, sweeps={self.sweeps}, rate={self.rate}"
-        return f"FittedMemory({options}, rest={self.rest!r}, steps={self.steps})"
 
     def assign(self, chain: Chain) -> dict[int, WeightRule]:
         """Return this rule for hidden blocks that are a regression, `rest` for the others."""
@@ -182,7 +165,7 @@ class FittedMemory(WeightRule):
 
     def init(self, block: Block, parameters: Params) -> dict[str, Tensor]:
         W = as_matrix(parameters).detach()
-        samples = torch.zeros((), dtype=torch.float64, device=W.device)
+        samples = W.new_zeros((), dtype=torch.float64)
         return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
 
     def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Tensor]:
@@ -198,26 +181,23 @@ class FittedMemory(WeightRule):
     def update(
         self, parameters: Params, state: Any, contribution: Any, rates: Rates
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Fit the parameters to the memory plus the contribution of a mini-batch."""
+        """Return the fit of the parameters to the memory plus the contribution of a mini-batch."""
         samples = rates["samples"]
         A, R = (contribution[name] * samples + self.forget * state[name] for name in ("A", "R"))
         count = contribution["rows"].double() * samples + self.forget * state["samples"]
         if self.sweeps is not None:
             V, W = torch.zeros_like(R), as_matrix(parameters)
             for _ in range(self.sweeps):
-                change = shrinking_sweep(A, R, W + V, self.l1) if self.l1 else sweep(A, R)
-                V, R = V + change.V, change.left
+                change, R = shrinking_sweep(A, R, W + V, self.l1) if self.l1 else sweep(A, R)
+                V = V + change
         elif self.steps is None:
             V, R = solve(A, R, self.damping)
         else:
             V, R = descend(A, R, self.damping, self.steps)
-        parts = zip(parameters, V.split([q[0].numel() for q in parameters], 1), strict=True)
-        return [part.reshape(q.shape) for q, part in parts], {"A": A, "R": R, "samples": count}
+        return parted(V, parameters), {"A": A, "R": R, "samples": count}
 
     def why_not_captured(self) -> str:
-        if self.steps is self.sweeps is None:
-            return "the exact fit to a memory is not captured; give steps=1"
-        return ""
+        return "" if self.steps or self.sweeps else "the exact fit to a memory is not captured; give steps=1"
 
 
 def _fits(block: Block) -> bool:
