@@ -33,12 +33,12 @@ def class_axis(output: Tensor, y: Tensor) -> int:
 
 def as_rows(x: Tensor, axis: int) -> Tensor:
     """Return (places of all samples, classes): one row for each label. axis: where the classes are."""
-    return x if x.ndim == 2 else x.movedim(axis, -1).flatten(0, -2)
+    return x.movedim(axis, -1).flatten(0, -2)
 
 
 def from_rows(rows: Tensor, shape: torch.Size, axis: int) -> Tensor:
     """Return the x of this shape whose `as_rows` are these."""
-    return rows if len(shape) == 2 else rows.unflatten(0, shape[:axis] + shape[axis + 1 :]).movedim(-1, axis)
+    return rows.unflatten(0, shape[:axis] + shape[axis + 1 :]).movedim(-1, axis)
 
 
 def without(x: Tensor, axis: int) -> torch.Size:

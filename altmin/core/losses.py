@@ -90,12 +90,13 @@ class Loss:
 
 class Targets(NamedTuple):
     """Targets of a cross-entropy: for every place a row of weights for the classes, and their sum, its mass, both over
-    the number of places that count; that number; the dimension of the output that counts the classes."""
+    the number of places that count; that number; the dimension of the output that counts the classes, None where an
+    output is (samples, classes)."""
 
     rows: Tensor
     mass: Any
     count: Any
-    axis: int = 1
+    axis: int | None = None
 
 
 class CrossEntropy(Loss):
@@ -119,8 +120,10 @@ class CrossEntropy(Loss):
         if output.ndim == 2 and y.shape == output.shape and y.dtype == output.dtype:
             rows = (y * (1 - self.smoothing) + self.smoothing / output.shape[1]) / len(y)
             return Targets(rows, rows.sum(1, keepdim=True), len(y))
-        axis = 1 if output.ndim == 2 else class_axis(output, y)
-        wanted, classes = without(output, axis), output.shape[axis]
+        axis = None if output.ndim == 2 else class_axis(output, y)
+        classes, wanted = output.shape[1 if axis is None else axis], output.shape[:1]
+        if axis is not None:
+            wanted = without(output, axis)
         if y.dtype != torch.int64 or y.shape != wanted:
             raise ValueError(
                 f"cross-entropy takes int64 labels of shape {tuple(wanted)} or probabilities as {kind(output)}, "
@@ -168,18 +171,20 @@ class CrossEntropy(Loss):
         return int(y.count)
 
     def at(self, output: Tensor, y: Targets) -> Evaluation:
-        rows = as_rows(output, y.axis)
+        rows = output if y.axis is None else as_rows(output, y.axis)
         # columns are many times faster on a CPU for few classes
         log_p = F.log_softmax(rows, 1) if rows.shape[1] > FEW else F.log_softmax(rows.mT.contiguous(), 0).mT
         p = log_p.exp()
         weighted = y.mass * p
         value = -(y.rows * log_p).sum(1).sum()  # a compiled sum over everything would run on one processor
+        delta = weighted - y.rows
 
         def hessian(q: Tensor) -> Tensor:
-            pq = weighted * as_rows(q, y.axis)
-            return from_rows(torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1), q.shape, y.axis)
+            pq = weighted * (q if y.axis is None else as_rows(q, y.axis))
+            Hq = torch.addcmul(pq, p, pq.sum(1, keepdim=True), value=-1)
+            return Hq if y.axis is None else from_rows(Hq, q.shape, y.axis)
 
-        return Evaluation(value, from_rows(weighted - y.rows, output.shape, y.axis), hessian)
+        return Evaluation(value, delta if y.axis is None else from_rows(delta, output.shape, y.axis), hessian)
 
     def weighted(self, output: Tensor, y: Targets, w: Tensor) -> Tensor:  # type: ignore[override]
         if output.ndim != 2 or self.terms(output, y) < len(output):
@@ -209,7 +214,7 @@ class SquaredError(Loss):
     curves = True
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        error, m = output - y, output.numel()
+        error, m = (output - y).to(output.dtype), output.numel()
         return Evaluation(error.square().sum() / m, error * (2 / m), lambda q: q * (2 / m))
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -246,7 +251,13 @@ class AnyLoss(Loss):
         return FunctionalLoss(self.function)
 
     def others(self, output: Tensor, y: Tensor) -> list[Tensor]:
+        buffers = list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
+        before = [b.clone() for b in buffers]
         o, value = self._evaluated(output, y)
+        if not all(map(torch.equal, buffers, before)):
+            for b, old in zip(buffers, before, strict=True):
+                b.copy_(old)
+            raise ValueError("the loss changes its buffers when it is called, which a step does several times")
         nodes: list[Any] = [value.grad_fn]
         for node in nodes:  # which grows
             below = [n for n, _ in node.next_functions] if node is not None else []
