@@ -85,7 +85,7 @@ class Loss:
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
         """Return sum_t w_t loss_t / sum_t w_t over samples t, for targets as `prepare` gives them. ValueError if the
         loss is not known for each sample."""
-        raise ValueError(f"{self!r} is not known for each sample; weigh the samples inside the loss")
+        raise ValueError(f"{self!r} is not known for each sample, which sample weights need; weigh them in the loss")
 
 
 class Targets(NamedTuple):

@@ -133,7 +133,7 @@ def swept(lr: float = 0.1, sweeps: int = 1, l1: float = 0.0) -> FittedMemory:
 
 
 register_rule(
-    "am-adam", "AM-Adam: codes by exact line search, every block's weights by Adam on its own residual.", LocalAdam
+    "am-adam", "AM-Adam: one step for every code, every block's weights by Adam on its own residual.", LocalAdam
 )
 register_rule("am-sgd", "AM-SGD: as AM-Adam, the weights by stochastic gradient descent with momentum.", LocalSGD)
 register_rule("am-mem", "AM-mem: every layer's regression is solved with a memory of its inputs.", CoActivationMemory)

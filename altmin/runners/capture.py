@@ -84,7 +84,7 @@ class Rates:
         self.optimizer: Any = optimizer
         self.rates: list[Tensor] = []
         for group in optimizer.param_groups:
-            device, rate = group["params"][0].device, group["lr"]
+            device, rate = next((p.device for p in group["params"]), torch.device("cpu")), group["lr"]
             there = isinstance(rate, Tensor) and rate.device == device
             self.rates.append(rate if there else torch.tensor(float(rate), dtype=torch.float32, device=device))
             if "capturable" in group and device.type == "cuda":

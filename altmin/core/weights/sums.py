@@ -133,7 +133,7 @@ class FittedMemory(WeightRule):
     zero by that much. rate: a learning rate on the loss: the
     target of a sample is a move of -rate times the gradient of its loss, less the part that the codes below have
     accounted for; None for the paper's rule, whose target is the code itself, so that the newest codes weigh little
-    against those remembered (where a code has stopped at a kink, the target is beyond its move). A block whose
+    against those remembered. A block whose
     parameters do not require a gradient keeps weights and memory as they are.
     """
 
