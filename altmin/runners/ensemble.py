@@ -137,8 +137,9 @@ class Ensemble:
         result = self._compute(x, y, each, self.kind(self.count + 1))
         alive, finite = torch.stack([self.alive, result.finite]).tolist()
         for i in range(len(self)):
-            if alive[i] and not finite[i]:
-                self._check_labels(i, *((x[i], y[i]) if each else (x, y)))
+            if alive[i] and not finite[i] and not y.is_floating_point():
+                rows, labels = (x[i], y[i]) if each else (x, y)  # a label out of range is a mistake in the data
+                adapt(self._methods[i].loss).check(copy.deepcopy(self.member(i)).eval()(rows[:1]), labels)
         left = any(a and b for a, b in zip(alive, finite, strict=True))
         if not left and not bool(x.isfinite().all() & y.isfinite().all()):
             raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
@@ -263,11 +264,6 @@ class Ensemble:
         self.alive &= result.finite
         _overwrite(self.alive, result.state, self._state)
         self._taken.add_(self.alive)
-
-    def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
-        """A label out of range is a mistake in the data, not divergence."""
-        if not torch.is_floating_point(y):
-            adapt(self._methods[i].loss).check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
 
 
 def _overwrite(ok: Tensor, new: Any, old: Any) -> None:
