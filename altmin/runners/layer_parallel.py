@@ -44,17 +44,14 @@ class LayerParallel(Wrapper):
         self.below = None if stage == 0 else stage - 1
         self.above = None if stage == stages - 1 else stage + 1
         if stages > 1:
-            self.ranks.equalise(list(am.model.state_dict().values()))
-            self.ranks.equalise_random_numbers(am.theta[0][0].device)
+            self.ranks.equalise(list(am.model.state_dict().values()), am.theta[0][0].device)
             self._leave_others()
 
     def __repr__(self) -> str:
         return f"LayerParallel({self.method!r}, micro_batches={self.micro_batches})"
 
     def _why_not_copied(self) -> str:
-        return (
-            "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its model or state_dict()"
-        )
+        return "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its method"
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
