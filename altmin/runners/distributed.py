@@ -96,12 +96,7 @@ class Distributed(Wrapper):
         return self._call(self.method.step, x, y, part=part, tried=x, **how)
 
     def _call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        part: Any = (0, 1, 1),
-        tried: Tensor | None = None,
-        **how: Any,
+        self, function: Callable[..., Any], *args: Any, part: Any = (0, 1, 1), tried: Tensor | None = None, **how: Any
     ) -> Any:
         """Call a function of the method, whose sums go over ranks.
 

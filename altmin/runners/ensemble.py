@@ -18,7 +18,7 @@ from altmin.core.penalty import grown
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
-from altmin.runners.members import TEMPLATES, Numbers, Result, State, buffers_of
+from altmin.runners.members import TEMPLATES, Numbers, Result, State, buffers_of, put, values_of
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Ensemble:
         self.model = nn.ModuleList([method.model for method in self._methods])
         """All members' models, whose `state_dict` holds every parameter."""
         self._parameters = [list(method.model.parameters()) for method in self._methods]
-        self._trained = [p.requires_grad for own in self._parameters for p in own]
+        self._trained = [p.requires_grad for p in self.model.parameters()]
         self._template: Any = TEMPLATES[type(methods[0])](self._methods[0])
-        self._updates = getattr(self._methods[0], "updates", None)
-        """Those of the first member, None for backprop."""
+        self.kinds: int = getattr(getattr(methods[0], "updates", None), "kinds", 1)
+        """The number of kinds of steps, see `WeightRule.kind`."""
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
         """Which members still take part."""
         self._state, self._numbers = self._stacked()
-        self._taken = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
-        """Number of steps that every member has taken here."""
+        self._steps = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
+        """Number of steps of every member here."""
         self.count = self._most_updates()
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
         rates = {id(numbers["lr"]): numbers["lr"] for numbers in self._numbers.values() if "lr" in numbers}
@@ -97,7 +97,7 @@ class Ensemble:
         """The members as ordinary methods, updated when read: each could continue alone.
 
         Weights are views; all else is copied, and the ensemble does not read it back."""
-        state = self._state.rules, self._state.own, self._numbers
+        state = self._state.rules, self._state.other, self._numbers
         for i, method in enumerate(self._methods):
             self._template.write(method, *pytree.tree_map(lambda whole, i=i: whole[i], state))
         return list(self._methods)
@@ -105,22 +105,17 @@ class Ensemble:
     @property
     def steps(self) -> int:
         """Number of steps taken by those that have taken most."""
-        return max(self._taken.tolist())
+        return max(self._steps.tolist())
 
     @property
     def diverged(self) -> dict[int, int]:
         """Members that have diverged, and the step, counted from 1, in which they did."""
-        alive, taken = self.alive.tolist(), self._taken.tolist()
-        return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
-
-    @property
-    def kinds(self) -> int:
-        """The number of kinds of steps, see `WeightRule.kind`."""
-        return 1 if self._updates is None else self._updates.kinds
+        alive, steps = self.alive.tolist(), self._steps.tolist()
+        return {i: steps[i] + 1 for i in range(len(self)) if not alive[i]}
 
     def kind(self, step: int) -> int:
         """Return the kind of the step-th step, from 1."""
-        return 0 if self._updates is None else self._updates.kind(step)
+        return self._methods[0].updates.kind(step) if self.kinds > 1 else 0
 
     def exclude(self, i: int) -> None:
         """Let member i take no further part, as if it had diverged in its next step."""
@@ -143,7 +138,7 @@ class Ensemble:
         left = any(a and b for a, b in zip(alive, finite, strict=True))
         if not left and not bool(x.isfinite().all() & y.isfinite().all()):
             raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
-        mu = self._state.own.get("mu")
+        mu = self._state.other.get("mu")
         loss, objective = (value.masked_fill(~self.alive, torch.nan) for value in (result.loss, result.objective))
         metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
         self._write(result)
@@ -163,58 +158,56 @@ class Ensemble:
     @torch.no_grad()
     def end_epoch(self) -> None:
         """End an epoch and update mu."""
-        if (mu := self._state.own.get("mu")) is not None:
+        if (mu := self._state.other.get("mu")) is not None:
             penalty = self._methods[0].penalty
             _overwrite(self.alive, grown(mu, 0.0, penalty.growth, penalty.maximum), mu)
 
     def tensors(self) -> list[Tensor]:
         """Return everything that a step changes."""
-        return [*pytree.tree_leaves(self._state), self._taken, self.alive]
+        return [*pytree.tree_leaves(self._state), self._steps, self.alive]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the models' own parameters, which are in `model.state_dict()`."""
         members = [method.state_dict() for method in self.methods]
-        return {"members": members, "taken": self._taken.tolist(), "alive": self.alive.tolist()}
+        return {"members": members, "steps": self._steps.tolist(), "alive": self.alive.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         members = dict(enumerate(self.methods))
-        counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
+        counts = {"steps": [0] * len(self), "alive": [True] * len(self)}
         new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
         load_parts(members, dict(enumerate(state.get("members", ()))), "Ensemble")
         _overwrite(torch.ones_like(self.alive), self._read(), (*self._state[2:], self._numbers))
-        self._taken.copy_(torch.tensor(new["taken"]))
+        self._steps.copy_(torch.tensor(new["steps"]))
         self.alive.copy_(torch.tensor(new["alive"]))
         self.count = self._most_updates()
 
     def _most_updates(self) -> int:
         """Return the number of updates of the members that have made most: those that have not diverged."""
-        return int(self._state.own.get("count", self._taken).max())
+        return int(self._state.other.get("count", self._steps).max())
 
     @torch.no_grad()
     def _stacked(self) -> tuple[State, Numbers]:
         """Return all members' state, of which their parameters and buffers become views, and numbers."""
-        slots = [[places[0] for places in buffers_of(method)] for method in self._methods]
-        buffers = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*slots, strict=True)]
-        parameters = [torch.stack([p.detach() for p in own]) for own in zip(*self._parameters, strict=True)]
+        slots = [buffers_of(method) for method in self._methods]
+        buffers = [torch.stack(column) for column in zip(*map(values_of, slots), strict=True)]
+        parameters = [torch.stack([p.detach() for p in column]) for column in zip(*self._parameters, strict=True)]
         for i, method in enumerate(self._methods):
             for p, whole in zip(self._parameters[i], parameters, strict=True):
                 p.data = whole[i]
-            for places, whole in zip(buffers_of(method), buffers, strict=True):
-                for m, name in places:
-                    m._buffers[name] = whole[i]
+            put(slots[i], [whole[i] for whole in buffers])
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
-        rules, own, numbers = self._read()
-        return State(parameters, buffers, rules, own), numbers
+        rules, other, numbers = self._read()
+        return State(parameters, buffers, rules, other), numbers
 
     @torch.no_grad()
     def _read(self) -> tuple[Any, Any, Numbers]:
-        """Return all members' states of rules, `State.own` and numbers, without those that are zero for all. Blocks
+        """Return all members' states of rules, `State.other` and numbers, without those that are zero for all. Blocks
         with one learning rate share its tensor."""
         device = self._template.device
         states = [self._template.read(method) for method in self._methods]
-        rules, own = pytree.tree_map(lambda *tensors: torch.stack([t.to(device) for t in tensors]), *states)
+        rules, other = pytree.tree_map(lambda *tensors: torch.stack([t.to(device) for t in tensors]), *states)
         rows, shared = [self._template.numbers(method) for method in self._methods], dict[Any, Tensor]()
         numbers: Numbers = {g: {} for g in rows[0]}
         for g, names in rows[0].items():
@@ -223,7 +216,7 @@ class Ensemble:
                 if any(column) or name in ("lr", "eps", "beta1", "beta2"):
                     tensor = torch.tensor(column, dtype=torch.float64, device=device)
                     numbers[g][name] = shared.setdefault((name, column), tensor)
-        return rules, own, numbers
+        return rules, other, numbers
 
     def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Return whether every member has a mini-batch of its own. ValueError for one that does not fit."""
@@ -231,7 +224,7 @@ class Ensemble:
         for method in self._methods:
             if hasattr(method, "chain"):
                 method.chain.demand_unchanged()
-        if [p.requires_grad for own in self._parameters for p in own] != self._trained:
+        if [p.requires_grad for p in self.model.parameters()] != self._trained:
             raise ValueError("parameters were frozen or freed after this Ensemble was built; build a new one")
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}")
@@ -263,7 +256,7 @@ class Ensemble:
         """Write the new state of the members that take part where it is finite; the others take no further part."""
         self.alive &= result.finite
         _overwrite(self.alive, result.state, self._state)
-        self._taken.add_(self.alive)
+        self._steps.add_(self.alive)
 
 
 def _overwrite(ok: Tensor, new: Any, old: Any) -> None:

@@ -47,9 +47,6 @@ class LayerParallel(Wrapper):
             self.ranks.equalise(list(am.model.state_dict().values()), am.theta[0][0].device)
             self._leave_others()
 
-    def __repr__(self) -> str:
-        return f"LayerParallel({self.method!r}, micro_batches={self.micro_batches})"
-
     def _why_not_copied(self) -> str:
         return "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its method"
 

@@ -23,18 +23,19 @@ from altmin.runners.functional import FunctionalContext
 
 CONTEXT = FunctionalContext()
 Numbers = dict[int, dict[str, Any]]
+Slots = list[list[tuple[nn.Module, str]]]
 
 
 class State(NamedTuple):
     """The state of one member, or of all with a dimension more in front.
 
-    parameters, buffers: the model's, in its order. rules: the states of weight rules. own: the method's other state.
+    parameters, buffers: the model's, in its order. rules: the states of weight rules. other: what else a method has.
     """
 
     parameters: list[Tensor]
     buffers: list[Tensor]
     rules: dict[int, Any]
-    own: dict[str, Any]
+    other: dict[str, Any]
 
 
 class Result(NamedTuple):
@@ -66,19 +67,19 @@ class Template:
     @contextmanager
     def swapped(self, buffers: Sequence[Tensor]) -> Iterator[None]:
         """Within, the template has these buffers."""
-        before = [places[0][0]._buffers[places[0][1]] for places in self.slots]
+        before = values_of(self.slots)
         try:
-            _put(self.slots, buffers)
+            put(self.slots, buffers)
             yield
         finally:
-            _put(self.slots, before)
+            put(self.slots, before)
 
     def result(
         self,
         old: State,
         changes: Mapping[int, Change],
         buffers: list[Tensor],
-        own: dict[str, Any],
+        other: dict[str, Any],
         loss: Tensor,
         objective: Tensor,
         finite: Tensor,
@@ -97,7 +98,7 @@ class Template:
         for a, b in zip(buffers, old.buffers, strict=True):
             if b.is_floating_point():
                 total = total + torch.where(b.isfinite(), 0 * a, 0.0).sum()
-        return Result(loss, objective, finite & total.isfinite(), State(parameters, buffers, rules, own))
+        return Result(loss, objective, finite & total.isfinite(), State(parameters, buffers, rules, other))
 
 
 class AltMinTemplate(Template):
@@ -114,23 +115,23 @@ class AltMinTemplate(Template):
 
     @staticmethod
     def read(method: Any) -> tuple[dict[int, Any], dict[str, Any]]:
-        """Return the states of the rules, and `State.own`."""
+        """Return the states of the rules, and `State.other`."""
         mu, count = torch.tensor(method.penalty.value, dtype=torch.float64), torch.tensor(method.updates.count)
         return method.updates.states, {"mu": mu, "count": count, "codes": dict(method.code_states)}
 
     @staticmethod
-    def write(method: Any, rules: Any, own: dict[str, Any], numbers: Numbers) -> None:
+    def write(method: Any, rules: Any, other: dict[str, Any], numbers: Numbers) -> None:
         """Bring a method up to date."""
-        overwrite((method.updates.states, method.code_states), (rules, own["codes"]))
-        method.penalty.value, method.updates.count = own["mu"].item(), own["count"].item()
+        overwrite((method.updates.states, method.code_states), (rules, other["codes"]))
+        method.penalty.value, method.updates.count = other["mu"].item(), other["count"].item()
         for (_, blocks), group in zip(method.updates.scheduled, method.optimizer.param_groups, strict=False):
             group["lr"] = numbers[blocks[0]]["lr"].item()
 
     def step(self, state: State, numbers: Numbers, x: Tensor, y: Tensor, kind: int) -> Result:
         """Compute one mini-batch; nothing changes. numbers: of the rules, by block. kind: of the update."""
-        am, mu, updates = self.method, state.own["mu"], self.method.updates
+        am, mu, updates = self.method, state.other["mu"], self.method.updates
         theta = [[state.parameters[place] for place in block] for block in self.blocks.values()]
-        buffers, codes = [b.clone() for b in state.buffers], with_states(am.codes, [*state.own["codes"].values()])
+        buffers, codes = [b.clone() for b in state.buffers], with_states(am.codes, [*state.other["codes"].values()])
         with self.swapped(buffers):
             moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), CONTEXT)
             numbers = {l: {**zeros, **numbers[l]} for l, zeros in self.zeros.items()}
@@ -139,8 +140,8 @@ class AltMinTemplate(Template):
             for m, saved in moved.statistics:  # not before: gradients may take another pass
                 m.commit(saved)
         mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)
-        own = {"mu": mu, "count": state.own["count"] + 1, "codes": dict(enumerate(moved.solver_states))}
-        return self.result(state, changes, buffers, own, moved.loss, moved.objective, moved.is_finite)
+        other = {"mu": mu, "count": state.other["count"] + 1, "codes": dict(enumerate(moved.solver_states))}
+        return self.result(state, changes, buffers, other, moved.loss, moved.objective, moved.is_finite)
 
 
 class BackpropTemplate(Template):
@@ -158,19 +159,19 @@ class BackpropTemplate(Template):
 
     @staticmethod
     def read(method: Any) -> tuple[dict[int, Any], dict[str, Any]]:
-        rule, held, states = rule_of(method), method.optimizer.state, {}
+        rule, present, states = rule_of(method), method.optimizer.state, {}
         for g, group in enumerate(method.optimizer.param_groups):
             params = _moving(group)
             states[g] = rule.start(params)
             for i, p in enumerate(params):
-                if held.get(p):
-                    states[g]["step"] = torch.as_tensor(held[p].get("step", 1.0), dtype=torch.float32).to(p.device)
+                if present.get(p):
+                    states[g]["step"] = torch.as_tensor(present[p].get("step", 1.0), dtype=torch.float32).to(p.device)
                     for name in rule.moments:
-                        states[g][name][i] = held[p][name]
+                        states[g][name][i] = present[p][name]
         return states, {}
 
     @staticmethod
-    def write(method: Any, rules: Any, own: dict[str, Any], numbers: Numbers) -> None:
+    def write(method: Any, rules: Any, other: dict[str, Any], numbers: Numbers) -> None:
         rule, optimizer = rule_of(method), method.optimizer
         for g, group in enumerate(optimizer.param_groups):
             group["lr"], on_device = numbers[g]["lr"].item(), group.get("fused") or group.get("capturable")
@@ -213,14 +214,20 @@ def _moving(group: dict[str, Any]) -> list[Tensor]:
     return [p for p in group["params"] if p.requires_grad]
 
 
-def buffers_of(method: Any) -> list[list[tuple[nn.Module, str]]]:
+def buffers_of(method: Any) -> Slots:
     """Return for every buffer of a method's model all modules that have it, and its name there."""
     if isinstance(method, AltMin):
         return method.chain.buffers()
     return [[(m, name)] for m in method.model.modules() for name, value in m._buffers.items() if value is not None]
 
 
-def _put(slots: Sequence[Sequence[tuple[nn.Module, str]]], values: Sequence[Any]) -> None:
+def values_of(slots: Slots) -> list[Any]:
+    """Return the buffers that are in the first place of every slot."""
+    return [module._buffers[name] for (module, name), *_ in slots]
+
+
+def put(slots: Slots, values: Sequence[Any]) -> None:
+    """Write buffers to all of their places."""
     for places, value in zip(slots, values, strict=True):
         for module, name in places:
             module._buffers[name] = value

@@ -14,8 +14,6 @@ from altmin.calculus.whole_batch import Undivided, whole_batch
 
 ROWS = 4
 """Samples with which a model is tried."""
-
-
 MIXED = (
     "a model's output for a sample, or one of its buffers, depends on the other samples of the mini-batch other than "
     "by torch's batch norm, or dropout is applied to a tensor whose first dimension does not count samples; ranks have "
