@@ -105,7 +105,7 @@ def test_every_member_of_an_ensemble_is_clipped_by_itself(name: str, largest: fl
             method.step(x, y)
             for a, b in zip(ensemble.member(i).parameters(), method.model.parameters(), strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
-    with pytest.raises(ValueError, match=r"clip_norm is None in member 0 but 1.0 in member 1"):
+    with pytest.raises(ValueError, match=r"clip_norm of the optimizer is None in member 0 but 1.0"):
         Ensemble([methods.create(name, _net()), methods.create(name, _net(), clip_norm=1.0)])
 
 

@@ -191,7 +191,7 @@ def test_an_ensemble_refuses_all_if_one_members_state_does_not_fit() -> None:
     after = everything(ensemble)
     wrong = copy.deepcopy(state)
     wrong["members"][2]["penalty"]["value"] = None
-    for each in (wrong, {**state, "taken": [1, 1]}, {**state, "alive": [True, True, 5]}):
+    for each in (wrong, {**state, "steps": [1, 1]}, {**state, "alive": [True, True, 5]}):
         with pytest.raises(ValueError):
             ensemble.load_state_dict(each)
         assert equal(everything(ensemble), after)

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from altmin.core.losses import Loss
 from altmin.core.trainer import AltMin
-from altmin.core.weights.rule import Schedulable
 from altmin.methods.protocol import Method
-from altmin.runners.members import TEMPLATES
+from altmin.runners.members import TEMPLATES, rule_of
 
 
 def check(methods: Sequence[Method]) -> None:
@@ -42,36 +41,20 @@ def _refusal(method: Any) -> str:
     if type(method) not in TEMPLATES:
         return f"{type(method).__name__} is neither AltMin nor Backprop, which learn in each step"
     if isinstance(method, AltMin):
-        codes, rule = method.codes, method.weights
-        if not hasattr(codes, "why_not_captured"):
-            return f"{type(codes).__name__} decides on the processor how to go on"
-        if reason := codes.why_not_captured() or method.updates.why_not_captured():
-            return str(reason)
         if method.chain.tied:
             return f"its blocks share the parameter {next(iter(method.chain.tied.values()))!r}"
-        if getattr(rule, "damping", None) == 0 and getattr(rule, "steps", 1) is getattr(rule, "sweeps", 1) is None:
-            return "without damping the processor decides how to solve for the weights; give damping above 0, or steps"
-        if method.updates.gathered:
-            return "it has gathered parts of a mini-batch that wait for apply()"
-    return _refused_optimizer(method.optimizer)
-
-
-def _refused_optimizer(optimizer: Any) -> str:
-    if optimizer is None or isinstance(optimizer, Schedulable):  # of weight rules without one
-        return ""
-    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD):
-        return f"{type(optimizer).__name__} is neither Adam, AdamW nor SGD"
+        gathered = "it has gathered parts of a mini-batch that wait for apply()" if method.updates.gathered else ""
+        return gathered or method.why_not_captured()
+    if not isinstance(method.optimizer, torch.optim.Adam | torch.optim.SGD):
+        return f"{type(method.optimizer).__name__} is neither Adam, AdamW nor SGD"
     other = ("amsgrad", "maximize", "nesterov", "dampening", "differentiable")
-    found = [name for name in other if any(group.get(name) for group in optimizer.param_groups)]
-    return f"its optimizer has {found[0]}" if found else ""
+    used = [name for name in other if any(group.get(name) for group in method.optimizer.param_groups)]
+    return f"its optimizer has {used[0]}" if used else ""
 
 
 def _traits(method: Any) -> Iterator[tuple[str, Any]]:
     """Yield by name everything that must be the same in every member."""
     yield "the kind of method", (type(method).__name__, type(method.optimizer).__name__)
-    groups = [] if method.optimizer is None else method.optimizer.param_groups
-    yield "decoupled weight decay", [g.get("decoupled_weight_decay") for g in groups][:1]
-    yield "clip_norm", getattr(method, "clip_norm", None)
     for name, module in method.model.named_modules():
         yield from _settings(f"layer {name} of the model" if name else "the model", module)
     for name, p in method.model.named_parameters():
@@ -83,13 +66,15 @@ def _traits(method: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name} of the loss", _plain(b)) for name, b in getattr(loss, "_buffers", {}).items())
     else:
         yield "the loss", loss
+    rules = dict.fromkeys(method.updates.rules.values()) if isinstance(method, AltMin) else [rule_of(method)]
+    for rule in rules:
+        where = f"the weight rule {type(rule).__name__}" if isinstance(method, AltMin) else "the optimizer"
+        yield from _settings(where, rule, ("betas", *rule.numbers()))
+        yield f"momentum of {where}", bool(getattr(rule, "momentum", 0))
     if isinstance(method, AltMin):
         yield "the cut of the model into blocks", str(method.chain)
         yield from _settings("the code solver", method.codes)
         yield from _settings("the penalty", method.penalty, ("start", "value"))
-        for rule in {id(rule): rule for rule in method.updates.rules.values()}.values():
-            yield from _settings(f"the weight rule {type(rule).__name__}", rule, ("betas", *rule.numbers()))
-            yield "momentum of the weight rule", bool(getattr(rule, "momentum", 0))
         inside = {id(p) for block in method.theta for p in block}
         for name, p in method.model.named_parameters():
             if id(p) not in inside:  # the second bias of a recurrent layer: no part of the algorithm

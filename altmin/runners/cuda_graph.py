@@ -27,8 +27,9 @@ class CudaGraph:
                     self.result = action()
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError as error:
-                _renew_generator()
+            except RuntimeError as error:  # the generator of a recording that failed refuses to draw
+                generator = torch.cuda.default_generators[torch.cuda.current_device()]
+                generator.graphsafe_set_state(torch.Generator(generator.device))
                 raise ValueError(f"this step cannot be captured: {str(error).splitlines()[0]}") from error
         torch.cuda.current_stream().wait_stream(stream)
 
@@ -43,13 +44,6 @@ def _stream(device: int) -> torch.cuda.Stream:
     """Return the stream of all recordings on a device: each stream that multiplies has workspaces of its own, 64 MiB of
     them on an H200."""
     return torch.cuda.Stream(device)
-
-
-def _renew_generator() -> None:
-    """Give the GPU's random generator a new state, since that of a recording that failed refuses to draw; its numbers
-    are for the caller to set."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    generator.graphsafe_set_state(torch.Generator(generator.device))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import LOCAL
+from altmin.core.trainer import check
 from altmin.methods.wrapper import Wrapper
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import Ranks, bounds, digest, start
@@ -51,9 +52,8 @@ class Distributed(Wrapper):
         if self.ranks.size == 1:
             return
         state = method.state_dict()
-        held = pytree.tree_leaves((method.model.state_dict(), state))
-        self.ranks.equalise([t for t in held if isinstance(t, Tensor)])
-        self.ranks.equalise_random_numbers(next(method.model.parameters()).device)
+        leaves = pytree.tree_leaves((method.model.state_dict(), state))
+        self.ranks.equalise([t for t in leaves if isinstance(t, Tensor)], next(method.model.parameters()).device)
         self.load_state_dict(state)  # some of it are copies, and of samples' variables each rank keeps its own
 
     def _why_not_copied(self) -> str:
@@ -65,37 +65,29 @@ class Distributed(Wrapper):
         return bool(getattr(self.method, "takes_rows", False))
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
-        """One mini-batch, the same on all ranks. how: further arguments of the method's own step; those with one entry
-        for each sample are divided among the ranks too."""
+        """Take one mini-batch, the same on all ranks. how: further arguments of the method's own step; those with one
+        entry for each sample are divided among the ranks too."""
         return self._divided("step", x, y, how)
 
     def gather(self, x: Tensor, y: Tensor) -> Any:
-        """A part of a mini-batch too large to hold, the same on all ranks; the weights wait for `apply`."""
+        """Add a part of a mini-batch too large to hold, the same on all ranks; the weights wait for `apply`."""
         return self._divided("gather", x, y, {})
 
     def _divided(self, name: str, x: Tensor, y: Tensor, how: dict[str, Any]) -> Any:
-        """Calls the method's function of this name with this rank's rows."""
+        """Call the method's function of this name with this rank's rows."""
         if self.ranks.size == 1:
             return getattr(self.method, name)(x, y, **how)
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise TypeError(
-                f"{name} takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor"
-            )
+        check(x, y)
         n = len(x)
-        if len(y) != n:
-            raise ValueError(f"as many targets as samples are needed: {n} samples, targets of {tuple(y.shape)}")
-        first, end, truth = 0, n, True
-        if n < self.ranks.size:
-            truth = self.takes_rows or self.ranks.rank == 0
-        elif not self.takes_rows:
-            first, end = bounds(n, self.ranks.rank, self.ranks.size)
+        divided = n >= self.ranks.size and not self.takes_rows
+        first, end = bounds(n, self.ranks.rank, self.ranks.size) if divided else (0, n)
         alike = [name, tuple(x.shape[1:]), *how, digest(x[:1], y, *how.values())]
-        own = {key: v[first:end] if isinstance(v, Tensor) and v.ndim and len(v) == n else v for key, v in how.items()}
-        part = (first, end - first, n, alike, truth)
-        return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, tried=x, **own)
+        how = {key: v[first:end] if isinstance(v, Tensor) and v.ndim and len(v) == n else v for key, v in how.items()}
+        part = (first, end - first, n, alike, divided or self.takes_rows or self.ranks.rank == 0)
+        return self._call(getattr(self.method, name), x[first:end], y[first:end], part=part, tried=x, **how)
 
     def step_share(self, x: Tensor, y: Tensor, first: int, of: int, **how: Any) -> Any:
-        """As `step`, for a batch of `of` samples, given only this rank's: those from `first` on, as
+        """Take a `step` for a batch of `of` samples, given only this rank's: those from `first` on, as
         `bounds` divides them. ValueError for others."""
         mine = bounds(of, self.ranks.rank, self.ranks.size)
         if (first, first + len(x)) != mine:
@@ -104,12 +96,7 @@ class Distributed(Wrapper):
         return self._call(self.method.step, x, y, part=part, tried=x, **how)
 
     def _call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        part: Any = (0, 1, 1),
-        tried: Tensor | None = None,
-        **how: Any,
+        self, function: Callable[..., Any], *args: Any, part: Any = (0, 1, 1), tried: Tensor | None = None, **how: Any
     ) -> Any:
         """Call a function of the method, whose sums go over ranks.
 
@@ -117,8 +104,7 @@ class Distributed(Wrapper):
         sample, which all ranks have. tried: samples with which the model is tried, if it has not been (`Rowwise`)."""
         if self.ranks.size == 1:
             return function(*args, **how)
-        shard = self.ranks.share(*part)
-        context = replace(how.pop("context", LOCAL), shard=shard)
+        context = replace(how.pop("context", LOCAL), shard=self.ranks.share(*part))
         if _takes_context(function):
             how["context"] = context
         if tried is not None:
@@ -129,13 +115,13 @@ class Distributed(Wrapper):
         self._call(self.method.end_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The method's own, the same on all ranks. Of a method that `takes_rows` it has the variables of all samples,
-        and all ranks have to call it; of others one rank may call it alone."""
+        """Return the method's own, the same on all ranks. Of a method that `takes_rows` it has the variables of all
+        samples, and all ranks have to call it; of others one rank may call it alone."""
         state: dict[str, Any] = self._call(self.method.state_dict) if self.takes_rows else self.method.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from the state of one process, or of any number of ranks; all have to load the same."""
+        """Go on from the state of one process, or of any number of ranks; all have to load the same."""
         self._call(self.method.load_state_dict, state) if self.takes_rows else self.method.load_state_dict(state)
 
 

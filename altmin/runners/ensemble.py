@@ -14,10 +14,11 @@ from torch.utils import _pytree as pytree
 from altmin.common.errors import Diverged
 from altmin.common.state import load_parts, matched
 from altmin.core.losses import adapt
+from altmin.core.penalty import grown
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
 from altmin.runners import compatible
-from altmin.runners.members import TEMPLATES, Numbers, Result, State, buffers_of
+from altmin.runners.members import TEMPLATES, Numbers, Result, State, buffers_of, put, values_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class EnsembleMetrics:
 class Ensemble:
     """N ordinary methods of one kind, on models of one architecture, advanced together.
 
-    Numbers may differ from member to member: learning rates, also of single blocks, eps, betas, weight decay, momentum,
+    Numbers may differ from member to member: learning rates, eps, betas, weight decay, momentum,
     l1 of the weights, and mu. All else must be the same. Every member's parameters become views into stacked ones:
     `member(i)` is an ordinary module, always up to date, and `methods[i]` an ordinary method that could go on alone.
 
@@ -59,18 +60,18 @@ class Ensemble:
         self.model = nn.ModuleList([method.model for method in self._methods])
         """All members' models, whose `state_dict` holds every parameter."""
         self._parameters = [list(method.model.parameters()) for method in self._methods]
-        self._trained = [p.requires_grad for own in self._parameters for p in own]
+        self._trained = [p.requires_grad for p in self.model.parameters()]
         self._template: Any = TEMPLATES[type(methods[0])](self._methods[0])
-        self._updates = getattr(self._methods[0], "updates", None)
-        """Those of the first member, None for backprop."""
+        self.kinds: int = getattr(getattr(methods[0], "updates", None), "kinds", 1)
+        """The number of kinds of steps, see `WeightRule.kind`."""
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
         """Which members still take part."""
-        self._state, self._constant = self._stacked()
-        self._taken = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
-        """Number of steps that each has taken."""
-        self._recount()
+        self._state, self._numbers = self._stacked()
+        self._steps = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
+        """Number of steps of every member here."""
+        self.count = self._most_updates()
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
-        rates = {id(each["lr"]): each["lr"] for each in self._state.numbers.values() if "lr" in each}
+        rates = {id(numbers["lr"]): numbers["lr"] for numbers in self._numbers.values() if "lr" in numbers}
         self.optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates.values()])
         """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
 
@@ -96,32 +97,25 @@ class Ensemble:
         """The members as ordinary methods, updated when read: each could continue alone.
 
         Weights are views; all else is copied, and the ensemble does not read it back."""
-        taken, numbers = self._taken.tolist(), pytree.tree_map(Tensor.tolist, self._state.numbers)
+        state = self._state.rules, self._state.other, self._numbers
         for i, method in enumerate(self._methods):
-            rules, own = pytree.tree_map(lambda whole, i=i: whole[i], (self._state.rules, self._state.own))
-            mine = {g: {name: column[i] for name, column in each.items()} for g, each in numbers.items()}
-            self._template.write(method, rules, own, mine, self._begun[i] + taken[i])
+            self._template.write(method, *pytree.tree_map(lambda whole, i=i: whole[i], state))
         return list(self._methods)
 
     @property
     def steps(self) -> int:
         """Number of steps taken by those that have taken most."""
-        return max(self._taken.tolist())
+        return max(self._steps.tolist())
 
     @property
     def diverged(self) -> dict[int, int]:
         """Members that have diverged, and the step, counted from 1, in which they did."""
-        alive, taken = self.alive.tolist(), self._taken.tolist()
-        return {i: taken[i] + 1 for i in range(len(self)) if not alive[i]}
-
-    @property
-    def kinds(self) -> int:
-        """The number of kinds of steps, see `WeightRule.kind`."""
-        return 1 if self._updates is None else self._updates.kinds
+        alive, steps = self.alive.tolist(), self._steps.tolist()
+        return {i: steps[i] + 1 for i in range(len(self)) if not alive[i]}
 
     def kind(self, step: int) -> int:
         """Return the kind of the step-th step, from 1."""
-        return 0 if self._updates is None else self._updates.kind(step)
+        return self._methods[0].updates.kind(step) if self.kinds > 1 else 0
 
     def exclude(self, i: int) -> None:
         """Let member i take no further part, as if it had diverged in its next step."""
@@ -132,21 +126,22 @@ class Ensemble:
         """Take one mini-batch for all members, or one for each: x (batch, ...) and y (batch, ...), or with one
         dimension more in front. each: which of the two; None for labels, where the dimensions of y determine it.
 
-        Waits for the device once. ValueError if the batch does not fit the models, or no member's is finite; then
-        nothing has changed. `Diverged` if no member is left."""
+        Waits for the device once. ValueError, or an error of torch, if the batch does not fit the models, or no
+        member's is finite; then nothing has changed. `Diverged` if no member is left."""
         each = self.check(x, y, each)
-        found = self._compute(x, y, each, self.kind(self.count + 1))
-        alive, finite = torch.stack([self.alive, found.finite]).tolist()
+        result = self._compute(x, y, each, self.kind(self.count + 1))
+        alive, finite = torch.stack([self.alive, result.finite]).tolist()
         for i in range(len(self)):
-            if alive[i] and not finite[i]:
-                self._check_labels(i, *((x[i], y[i]) if each else (x, y)))
+            if alive[i] and not finite[i] and not y.is_floating_point():
+                rows, labels = (x[i], y[i]) if each else (x, y)  # a label out of range is a mistake in the data
+                adapt(self._methods[i].loss).check(copy.deepcopy(self.member(i)).eval()(rows[:1]), labels)
         left = any(a and b for a, b in zip(alive, finite, strict=True))
         if not left and not bool(x.isfinite().all() & y.isfinite().all()):
             raise ValueError("the batch holds NaN or infinite values; clean it before training (nothing was changed)")
-        mu = self._state.own.get("mu")
-        loss, objective = (value.masked_fill(~self.alive, torch.nan) for value in (found.loss, found.objective))
+        mu = self._state.other.get("mu")
+        loss, objective = (value.masked_fill(~self.alive, torch.nan) for value in (result.loss, result.objective))
         metrics = EnsembleMetrics(loss, None if mu is None else mu.clone(), objective)
-        self._write(found)
+        self._write(result)
         self.count += 1
         if not left:
             raise Diverged(f"the objective of {'every member' if len(self) > 1 else 'the only member'}")
@@ -155,81 +150,73 @@ class Ensemble:
     def advance_checked(self, x: Tensor, y: Tensor, each: bool, kind: int) -> Tensor:
         """Take a `step` of a kind on a batch that was checked, without checking the result, inside `torch.no_grad`:
         nothing but tensors is read and changed. Return the members' losses, NaN for those that have diverged."""
-        found = self._compute(x, y, each, kind)
-        loss = found.loss.masked_fill(~self.alive, torch.nan)
-        self._write(found)
+        result = self._compute(x, y, each, kind)
+        loss = result.loss.masked_fill(~self.alive, torch.nan)
+        self._write(result)
         return loss
 
     @torch.no_grad()
     def end_epoch(self) -> None:
         """End an epoch and update mu."""
-        if self._state.own:
-            _overwrite(self.alive, torch.func.vmap(self._template.end_epoch)(self._state), self._state.own)
+        if (mu := self._state.other.get("mu")) is not None:
+            penalty = self._methods[0].penalty
+            _overwrite(self.alive, grown(mu, 0.0, penalty.growth, penalty.maximum), mu)
 
     def tensors(self) -> list[Tensor]:
         """Return everything that a step changes."""
-        return [*pytree.tree_leaves(self._state._replace(numbers={})), self._taken, self.alive]
+        return [*pytree.tree_leaves(self._state), self._steps, self.alive]
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the models' own parameters, which are in `model.state_dict()`."""
         members = [method.state_dict() for method in self.methods]
-        return {"members": members, "taken": self._taken.tolist(), "alive": self.alive.tolist()}
+        return {"members": members, "steps": self._steps.tolist(), "alive": self.alive.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         members = dict(enumerate(self.methods))
-        counts = {"taken": [0] * len(self), "alive": [True] * len(self)}
+        counts = {"steps": [0] * len(self), "alive": [True] * len(self)}
         new = matched({name: state.get(name) for name in counts}, counts, "Ensemble")
         load_parts(members, dict(enumerate(state.get("members", ()))), "Ensemble")
-        _overwrite(torch.ones_like(self.alive), self._read()[0], self._state[2:])
-        self._taken.copy_(torch.tensor(new["taken"]))
-        self._recount()
+        _overwrite(torch.ones_like(self.alive), self._read(), (*self._state[2:], self._numbers))
+        self._steps.copy_(torch.tensor(new["steps"]))
         self.alive.copy_(torch.tensor(new["alive"]))
+        self.count = self._most_updates()
 
-    def _recount(self) -> None:
-        """Read how many updates the members have made, which differs only where some have diverged."""
-        counts = [getattr(getattr(method, "updates", None), "count", 0) for method in self._methods]
-        self.count = max(counts)
-        self._begun = [count - taken for count, taken in zip(counts, self._taken.tolist(), strict=True)]
+    def _most_updates(self) -> int:
+        """Return the number of updates of the members that have made most: those that have not diverged."""
+        return int(self._state.other.get("count", self._steps).max())
 
     @torch.no_grad()
     def _stacked(self) -> tuple[State, Numbers]:
-        """Return all members' state, of which their parameters and buffers become views, and the numbers that are zero
-        for all."""
-        slots = [[places[0] for places in buffers_of(method)] for method in self._methods]
-        buffers = [torch.stack([m._buffers[name] for m, name in own]) for own in zip(*slots, strict=True)]
-        parameters = [torch.stack([p.detach() for p in own]) for own in zip(*self._parameters, strict=True)]
+        """Return all members' state, of which their parameters and buffers become views, and numbers."""
+        slots = [buffers_of(method) for method in self._methods]
+        buffers = [torch.stack(column) for column in zip(*map(values_of, slots), strict=True)]
+        parameters = [torch.stack([p.detach() for p in column]) for column in zip(*self._parameters, strict=True)]
         for i, method in enumerate(self._methods):
             for p, whole in zip(self._parameters[i], parameters, strict=True):
                 p.data = whole[i]
-            for places, whole in zip(buffers_of(method), buffers, strict=True):
-                view = whole[i]  # one object, by which a chain knows that its pieces have it too
-                for m, name in places:
-                    m._buffers[name] = view
+            put(slots[i], [whole[i] for whole in buffers])
             if hasattr(method, "chain"):
                 method.chain.note_buffers()
-        (rules, own, numbers), constant = self._read()
-        return State(parameters, buffers, rules, own, numbers), constant
+        rules, other, numbers = self._read()
+        return State(parameters, buffers, rules, other), numbers
 
     @torch.no_grad()
-    def _read(self) -> tuple[tuple[Any, Any, Numbers], Numbers]:
-        """Return all members' states of rules, `State.own` and numbers, and the numbers that are zero for all. Blocks
+    def _read(self) -> tuple[Any, Any, Numbers]:
+        """Return all members' states of rules, `State.other` and numbers, without those that are zero for all. Blocks
         with one learning rate share its tensor."""
         device = self._template.device
         states = [self._template.read(method) for method in self._methods]
-        rules, own = pytree.tree_map(lambda *each: torch.stack([t.to(device) for t in each]), *states)
-        each, shared = [self._template.numbers(method) for method in self._methods], dict[Any, Tensor]()
-        numbers: Numbers = {g: {} for g in each[0]}
-        constant: Numbers = {g: {} for g in each[0]}
-        for g, names in each[0].items():
+        rules, other = pytree.tree_map(lambda *tensors: torch.stack([t.to(device) for t in tensors]), *states)
+        rows, shared = [self._template.numbers(method) for method in self._methods], dict[Any, Tensor]()
+        numbers: Numbers = {g: {} for g in rows[0]}
+        for g, names in rows[0].items():
             for name in names:
-                column = tuple(float(mine[g][name]) for mine in each)
+                column = tuple(float(row[g][name]) for row in rows)
                 if any(column) or name in ("lr", "eps", "beta1", "beta2"):
                     tensor = torch.tensor(column, dtype=torch.float64, device=device)
                     numbers[g][name] = shared.setdefault((name, column), tensor)
-                else:
-                    constant[g][name] = 0.0
-        return (rules, own, numbers), constant
+        return rules, other, numbers
 
     def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Return whether every member has a mini-batch of its own. ValueError for one that does not fit."""
@@ -237,7 +224,7 @@ class Ensemble:
         for method in self._methods:
             if hasattr(method, "chain"):
                 method.chain.demand_unchanged()
-        if [p.requires_grad for own in self._parameters for p in own] != self._trained:
+        if [p.requires_grad for p in self.model.parameters()] != self._trained:
             raise ValueError("parameters were frozen or freed after this Ensemble was built; build a new one")
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}")
@@ -261,28 +248,15 @@ class Ensemble:
         """Return the result of every member's step; nothing is written."""
         if self._random and not each:  # each member draws numbers of its own
             x, y, each = x.expand(len(self), *x.shape), y.expand(len(self), *y.shape), True
-        dims = (0, 0, 0) if each else (0, None, None)
-        try:
-            step = partial(self._template.step, constant=self._constant, kind=kind)
-            return torch.func.vmap(step, in_dims=dims, randomness="different")(self._state, x, y)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, AssertionError, IndexError) as error:  # torch's ways to refuse targets
-            words = str(error).partition("\n")[0]
-            raise ValueError(
-                f"the members cannot take a step on inputs {tuple(x.shape)}, targets {y.dtype}: {words}"
-            ) from error
+        dims = (0, 0, 0, 0) if each else (0, 0, None, None)
+        step = torch.func.vmap(partial(self._template.step, kind=kind), in_dims=dims, randomness="different")
+        return step(self._state, self._numbers, x, y)
 
-    def _write(self, found: Result) -> None:
+    def _write(self, result: Result) -> None:
         """Write the new state of the members that take part where it is finite; the others take no further part."""
-        self.alive &= found.finite
-        _overwrite(self.alive, found.state[:4], self._state[:4])
-        self._taken.add_(self.alive)
-
-    def _check_labels(self, i: int, x: Tensor, y: Tensor) -> None:
-        """A label out of range is a mistake in the data, not divergence."""
-        if not torch.is_floating_point(y):
-            adapt(self._methods[i].loss).check(copy.deepcopy(self.member(i)).eval()(x[:1]), y)
+        self.alive &= result.finite
+        _overwrite(self.alive, result.state, self._state)
+        self._steps.add_(self.alive)
 
 
 def _overwrite(ok: Tensor, new: Any, old: Any) -> None:

@@ -39,22 +39,16 @@ class LayerParallel(Wrapper):
         self.micro_batches = micro_batches
         self.ranks = Ranks()
         stage, stages = self.ranks.rank, self.ranks.size
-        self.bounds = boundaries(am.chain, stages) if cuts is None else _given(am.chain, cuts, stages)
+        self.bounds = boundaries(am.chain, stages, cuts)
         self.blocks = range(*self.bounds[stage : stage + 2])
         self.below = None if stage == 0 else stage - 1
         self.above = None if stage == stages - 1 else stage + 1
         if stages > 1:
-            self.ranks.equalise(list(am.model.state_dict().values()))
-            self.ranks.equalise_random_numbers(am.theta[0][0].device)
+            self.ranks.equalise(list(am.model.state_dict().values()), am.theta[0][0].device)
             self._leave_others()
 
-    def __repr__(self) -> str:
-        return f"LayerParallel({self.method!r}, micro_batches={self.micro_batches})"
-
     def _why_not_copied(self) -> str:
-        return (
-            "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its model or state_dict()"
-        )
+        return "" if self.ranks.size == 1 else "a LayerParallel belongs to its processes; copy its method"
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
@@ -74,10 +68,10 @@ class LayerParallel(Wrapper):
     def synchronize(self) -> None:
         """Copy the weights and buffers of all blocks to all ranks. Must be called on all of them."""
         for stage in range(self.ranks.size if self.ranks.size > 1 else 0):
-            for l in range(*self.bounds[stage : stage + 2]):
-                for t in _tensors(self.method.chain, l):
+            for block in self.method.chain.blocks[slice(*self.bounds[stage : stage + 2])]:
+                for t in (t for m in block.maps for t in (*m.module.parameters(), *m.module.buffers())):
                     with connected():
-                        dist.broadcast(t, stage)
+                        dist.broadcast(t.detach(), stage)
 
     def state_dict(self) -> dict[str, Any]:
         """The `state_dict` of the trainer in one process, collected from all ranks. Must be called on all of them."""
@@ -93,7 +87,7 @@ class LayerParallel(Wrapper):
         out."""
 
         def of_rank(blocks: Mapping[int, Any]) -> dict[int, Any]:
-            return {l: each for l, each in blocks.items() if l in self.blocks}
+            return {l: state for l, state in blocks.items() if l in self.blocks}
 
         weights = {**state["weights"], **{name: of_rank(state["weights"][name]) for name in ("states", "gathered")}}
         codes = {"codes": of_rank(state["codes"])} if "codes" in state else {}
@@ -107,10 +101,22 @@ class LayerParallel(Wrapper):
                 del states[l]
 
 
-def boundaries(chain: Chain, stages: int) -> list[int]:
-    """Where to cut a chain for `stages` ranks: the first block of each, and the number of blocks. The rank with most
-    parameters has as few as possible. ValueError if there are not enough places to cut."""
-    places = _places(chain)
+def boundaries(chain: Chain, stages: int, cuts: Sequence[int] | None = None) -> list[int]:
+    """Return where to cut a chain for `stages` ranks: the first block of each, and the number of blocks. The rank with
+    most parameters has as few as possible, or there are cuts. ValueError for cuts other than where one tensor passes
+    that is not a code in time, or if there are not enough such places."""
+    places = [
+        l
+        for l, below in enumerate(chain.blocks[:-1], 1)
+        if getattr(below.maps[-1].module, "exit", None) is None and not isinstance(below.core.maps[0], Recurrence)
+    ]
+    if cuts is not None:
+        if len(cuts) != stages - 1 or sorted(set(cuts)) != list(cuts) or not set(cuts) <= set(places):
+            raise ValueError(
+                f"cuts of LayerParallel are {stages - 1} rising numbers of blocks, one for each rank but the first, "
+                f"among {places}; given {list(cuts)}"
+            )
+        return [0, *cuts, len(chain)]
     if len(places) + 1 < stages:
         raise ValueError(
             f"{stages} ranks need a net with at least as many blocks to spread, this one has {len(places) + 1} that "
@@ -120,7 +126,7 @@ def boundaries(chain: Chain, stages: int) -> list[int]:
 
 
 def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list[int]:
-    """Where to cut a sequence into the given number of parts, at some of the places: 0, the first index of every later
+    """Return where to cut a sequence into so many parts, at some of the places: 0, the first index of every later
     part, and the length. The largest sum of a part is minimal.
 
     >>> partition([1, 1, 1, 5], 2, [1, 2, 3])
@@ -136,55 +142,28 @@ def partition(sizes: Sequence[float], parts: int, places: Sequence[int]) -> list
                 if begin < end
             )
             for end in [*places, len(sizes)]
-            if any(begin < end for begin in best)
+            if min(best) < end
         }
     return best[len(sizes)][1]
 
 
-def _places(chain: Chain) -> list[int]:
-    """Blocks at which a rank can begin: where one tensor passes that is not a code in time."""
-    return [
-        l + 1
-        for l, block in enumerate(chain.blocks[:-1])
-        if getattr(block.maps[-1].module, "exit", None) is None and not isinstance(block.core.maps[0], Recurrence)
-    ]
-
-
-def _given(chain: Chain, cuts: Sequence[int], stages: int) -> list[int]:
-    places = _places(chain)
-    if len(cuts) != stages - 1 or sorted(set(cuts)) != list(cuts) or not set(cuts) <= set(places):
-        raise ValueError(
-            f"cuts of LayerParallel are {stages - 1} rising numbers of blocks, one for each rank but the first, among "
-            f"{places}; given {list(cuts)}"
-        )
-    return [0, *cuts, len(chain)]
-
-
 def _check(am: Any) -> None:
-    """TypeError or ValueError for a trainer whose blocks cannot be on several ranks."""
+    """Raise TypeError or ValueError for a trainer whose blocks cannot be on several ranks."""
     if not isinstance(am, AltMin):
         raise TypeError(f"LayerParallel takes an altmin.AltMin(...), given a {type(am).__name__}")
-    rules = am.updates.rules.values()
     if reason := am.updates.why_not_captured():
         raise ValueError(f"LayerParallel cannot spread these weights: {reason}")
-    for rule, name, wanted in [(rule, *each) for rule in rules for each in (("inner_steps", 1), ("clip_norm", None))]:
-        if (given := getattr(rule, name, wanted)) != wanted:
-            name = name.removeprefix("inner_")
+    for rule in am.updates.rules.values():
+        if rule.inner_steps > 1 or getattr(rule, "clip_norm", None) is not None:
             raise ValueError(
-                f"{name}={given} of {type(rule).__name__} needs all blocks at once, and ranks have some; give "
-                f"{name}={wanted}, or use altmin.Distributed"
+                "several steps or a clip_norm need all blocks at once, and ranks have some; give "
+                f"{type(rule).__name__} steps=1 and clip_norm=None, or use altmin.Distributed"
             )
     am.chain.demand_plain("LayerParallel")
 
 
-def _tensors(chain: Chain, l: int) -> list[Tensor]:
-    """Parameters and buffers of a block, each once."""
-    held = [t for m in chain.blocks[l].maps for t in (*m.module.parameters(), *m.module.buffers())]
-    return list({id(t): t.detach() for t in held}.values())
-
-
 def _united(states: Sequence[Any]) -> Any:
-    """Merges states, each with some entries of the same dicts."""
+    """Return states merged, of which all have some entries of the same dicts."""
     first = states[0]
     if not isinstance(first, Mapping):
         return first

@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from altmin.core.codes.problem import Target
-from altmin.runners.ranks import Ranks, connected
+from altmin.runners.ranks import connected
 
-SHAPE, CODE, SCALE, DELTA = range(4)
+KINDS = 4
+SHAPE, CODE, SCALE, DELTA = range(KINDS)
 """Kinds of messages; the tag of one is its kind and its part of the batch."""
 LONGEST = 12
 """Dimensions of a code, at most, and one more number."""
@@ -24,10 +25,10 @@ class Neighbours:
     one order, and a receive that is begun early would hold up what is sent after it.
     """
 
-    def __init__(self, ranks: Ranks, below: int | None, above: int | None, like: Tensor):
-        self.ranks, self.below, self.above, self.like = ranks, below, above, like
+    def __init__(self, below: Any, above: Any, like: Tensor):
+        self.below, self.above, self.like = below, above, like
         self._leaving: list[tuple[Any, Tensor]] = []
-        self._coming: dict[int, tuple[Any, Tensor]] = {}
+        self._coming: dict[tuple[int, int], tuple[Any, Tensor]] = {}
 
     def expect_codes(self, counts: list[int]) -> None:
         """Wait for the shape of the codes from below, and begin to receive those of all parts. counts: the number of
@@ -39,17 +40,16 @@ class Neighbours:
             dist.recv(header, self.below, tag=SHAPE)
         ndim, rows, *sizes = header.tolist()
         for i, count in enumerate(counts):
-            self._expect(CODE, i, self._empty((count * rows, *sizes[: ndim - 1])), self.below)
+            self._expect(CODE, i, (count * rows, *sizes[: ndim - 1]), self.below)
 
     def send_code(self, i: int, code: Tensor, count: int) -> None:
         """Send the code of `count` samples to the rank above, and begin to receive its target."""
-        assert self.above is not None
         if i == 0:
             sizes = [code.ndim, len(code) // count, *code.shape[1:]]
             self._send(torch.tensor(sizes + [0] * (LONGEST - len(sizes))), SHAPE, 0, self.above)
         self._send(code, CODE, i, self.above)
-        self._expect(SCALE, i, torch.empty(1, dtype=torch.float64), self.above)
-        self._expect(DELTA, i, self._empty(code.shape), self.above)
+        self._expect(SCALE, i, (1,), self.above, torch.float64)
+        self._expect(DELTA, i, code.shape, self.above)
 
     def code(self, i: int) -> Tensor:
         """Wait for a code from below."""
@@ -57,7 +57,6 @@ class Neighbours:
 
     def send_target(self, i: int, target: Target) -> None:
         """Send the target that a code sets for its block, a tensor and a number, to the rank below."""
-        assert self.below is not None
         self._send(torch.tensor([float(target.scale)], dtype=torch.float64), SCALE, i, self.below)
         self._send(target.delta, DELTA, i, self.below)
 
@@ -74,23 +73,16 @@ class Neighbours:
 
     def _send(self, t: Tensor, kind: int, i: int, to: int) -> None:
         t = t.detach().cpu().contiguous()
-        self.ranks.count(t)
         with connected():
-            self._leaving.append((dist.isend(t, to, tag=_tag(kind, i)), t))  # t lives until it is sent
+            self._leaving.append((dist.isend(t, to, tag=kind + KINDS * i), t))  # t lives until it is sent
 
-    def _expect(self, kind: int, i: int, t: Tensor, source: int) -> None:
+    def _expect(self, kind: int, i: int, shape: Sequence[int], source: int, dtype: torch.dtype | None = None) -> None:
+        t = torch.empty(shape, dtype=dtype or self.like.dtype)
         with connected():
-            self._coming[_tag(kind, i)] = dist.irecv(t, source, tag=_tag(kind, i)), t
+            self._coming[kind, i] = dist.irecv(t, source, tag=kind + KINDS * i), t
 
     def _arrived(self, kind: int, i: int) -> Tensor:
-        work, t = self._coming.pop(_tag(kind, i))
+        work, t = self._coming.pop((kind, i))
         with connected():
             work.wait()
         return t
-
-    def _empty(self, shape: Sequence[int]) -> Tensor:
-        return torch.empty(shape, dtype=self.like.dtype)
-
-
-def _tag(kind: int, part: int) -> int:
-    return kind + 8 * part

@@ -1,10 +1,9 @@
 """One mini-batch of `LayerParallel` on one rank: its parts pass through the blocks, up and down again."""
 
-import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,132 +21,113 @@ from altmin.runners.neighbours import Neighbours
 from altmin.runners.ranks import bounds
 
 
-class Part(NamedTuple):
-    """A part of a mini-batch in progress: the inputs of this rank's blocks and, last, their output; their states; and
-    the blocks' problems by number, once the codes have moved."""
-
-    values: list[Tensor]
-    states: list[State]
-    problems: dict[int, Problem]
-
-
 class Pipelined:
-    """One mini-batch on one rank. run: the `LayerParallel` whose step it is."""
+    """One mini-batch on one rank. runner: the `LayerParallel` whose step it is."""
 
-    def __init__(self, run: Any, x: Tensor, y: Tensor):
-        self.own, self.am, self.x, self.y = run, run.method, x, y
+    def __init__(self, runner: Any, x: Tensor, y: Tensor):
+        self.runner, self.am, self.x, self.y = runner, runner.method, x, y
         am = self.am
         am.chain.demand_unchanged()
         check(x, y)
         am.check_once(x, y)
         least = 1 + any(block.mixes_samples for block in am.chain)  # batch norm needs two samples
-        count = max(1, min(run.micro_batches, len(x) // least))
+        count = max(1, min(runner.micro_batches, len(x) // least))
         self.rows = [bounds(len(x), i, count) for i in range(count)]
-        self.neighbours = Neighbours(run.ranks, run.below, run.above, am.theta[0][0])
-        self.parts: dict[int, Part] = {}
+        self.neighbours = Neighbours(runner.below, runner.above, am.theta[0][0])
+        self.parts: dict[int, tuple[list[Tensor], list[State]]] = {}
+        """Parts on their way up: the inputs of this rank's blocks and, last, their output; and the blocks' states."""
+        self.unmeasured: deque[tuple[int, dict[int, Problem]]] = deque()
+        """Parts that have come back, whose weights have not been measured yet: their sizes, and problems by block."""
         self.checked: list[Tensor] = []
-        """Numbers that must be finite: sums of the input and of the buffers after each part."""
+        """Buffers after each part, which must be finite."""
         self.solver_states = dict(am.code_states)
         """By block, after the parts whose codes have moved."""
-        self.unmeasured: deque[tuple[int, int]] = deque()
-        """Parts and blocks whose weights have not been measured yet."""
-        self.contributions: dict[int, dict[int, Any]] = {}
-        self.costs, self.moved, self.sizes = ([0.0] * len(am.chain) for _ in range(3))
-        self.loss = 0.0
+        self.sums = torch.zeros(3, len(am.chain), dtype=torch.float64)
+        """Of every block the cost, the squared movement of its code, and the number of the code's entries."""
+        self.loss = torch.zeros(1, dtype=torch.float64)
         self.error: Exception | None = None
         self.seed = int(torch.randint(1 << 62, ())) if _draws(am.chain) else None
 
     def run(self) -> Metrics:
-        maps = [m for l in self.own.blocks for m in self.am.chain.blocks[l].maps]
+        """Take the step. An error changes nothing."""
+        am, ranks = self.am, self.runner.ranks
+        maps = [m for l in self.runner.blocks for m in am.chain.blocks[l].maps]
         before = [(b, b.clone()) for m in maps for b in m.module.buffers()]
         try:
-            return self._run()
+            self.neighbours.expect_codes([end - first for first, end in self.rows])
+            for forward, i in schedule(ranks.rank, ranks.size, len(self.rows)):
+                (self.forward if forward else self.backward)(i)
+            self.measure(0)
+            self.neighbours.finish()
+            self._agree(self._prepared())
         except BaseException:
             for buffer, value in before:
                 buffer.copy_(value)
             raise
-
-    def _run(self) -> Metrics:
-        own, am = self.own, self.am
-        self.neighbours.expect_codes([end - first for first, end in self.rows])
-        for forward, i in schedule(own.ranks.rank, own.ranks.size, len(self.rows)):
-            (self.forward if forward else self.backward)(i)
-        self.measure(0)
-        self.neighbours.finish()
-        self._agree(self._prepared())
         am.updates.apply()
         overwrite(am.code_states, self.solver_states)
-        mu = am.penalty.value
+        mu, (costs, squares, sizes) = am.penalty.value, self.sums.tolist()
         am.penalty.step()
-        objective = self.costs[-1] + mu / (1 if am.loss.adds else len(self.x)) * sum(self.costs[:-1])
-        loss = am.theta[0][0].new_tensor(self.loss)
-        return Metrics(loss, mu, objective, self.costs[:-1], self.moved[:-1], self.sizes[:-1])
+        objective = costs[-1] + mu / (1 if am.loss.adds else len(self.x)) * sum(costs[:-1])
+        return Metrics(self.loss[0].to(am.theta[0][0]), mu, objective, costs[:-1], squares[:-1], sizes[:-1])
 
     def forward(self, i: int) -> None:
         """Encode a part, and send its last code up."""
-        own, chain, theta = self.own, self.am.chain, self.am.theta
+        runner, chain, theta = self.runner, self.am.chain, self.am.theta
         first, end = self.rows[i]
-        values, states = [self.x[first:end] if own.below is None else self.neighbours.code(i)], []
-        for l in own.blocks:
+        values, states = [self.x[first:end] if runner.below is None else self.neighbours.code(i)], []
+        for l in runner.blocks:
             with self._drawing(i, l):
                 (_, value), state = encode([chain.blocks[l]], [theta[l]], values[-1], LOCAL)
             values.append(value)
             states += state
-        for m, saved in statistics([chain.blocks[l] for l in own.blocks], states):
+        for m, saved in statistics([chain.blocks[l] for l in runner.blocks], states):
             self.checked += [t.sum() for t in m.checked(saved)]
             m.commit(saved)  # the next part begins with them
-        self.parts[i] = Part(values, states, {})
-        if own.above is not None:
+        self.parts[i] = values, states
+        if runner.above is not None:
             self.neighbours.send_code(i, values[-1], end - first)
 
     def backward(self, i: int) -> None:
         """Move the codes of a part, from the last to the first, and send the target of the first one down."""
-        own, am, part = self.own, self.am, self.parts[i]
+        blocks, am, (values, states) = self.runner.blocks, self.am, self.parts.pop(i)
         first, end = self.rows[i]
         weight = 1.0 if am.loss.adds else (end - first) / len(self.x)
-        if own.above is None:
-            top = OutputLoss(am.loss, part.values[-1], self.y[first:end], am.penalty.value, LOCAL)
+        if self.runner.above is None:
+            top = OutputLoss(am.loss, values[-1], self.y[first:end], am.penalty.value, LOCAL)
             self.loss += top.value.item() * weight
             target = Target(top.delta, 1.0, top)
         else:
             target = self.neighbours.target(i)
-        each = zip(own.blocks, part.values[:-1], part.states, strict=True)
-        encoded = [Encoded(am.chain.blocks[l], am.theta[l], c, saved, l > 0) for l, c, saved in each]
-        moves = with_states(am.codes, list(self.solver_states.values()))(encoded, target, LOCAL)
-        self.solver_states.update(zip(own.blocks, moves.solver_states, strict=False))
-        for l, problem, cost, moved in zip(own.blocks, moves.problems, moves.costs, moves.squares, strict=True):
-            part.problems[l] = problem
-            self.costs[l] += float(cost) * (weight if l == len(am.chain) - 1 else 1.0)
-            self.moved[l] += float(moved)
-        self.unmeasured.extend((i, l) for l in reversed(own.blocks))
-        if moves.below is not None:
-            self.neighbours.send_target(i, moves.below)
-        self.measure(2 * own.ranks.rank)
+        encoded = [
+            Encoded(am.chain.blocks[l], am.theta[l], c, saved, l > 0)
+            for l, c, saved in zip(blocks, values[:-1], states, strict=True)
+        ]
+        moved = with_states(am.codes, list(self.solver_states.values()))(encoded, target, LOCAL)
+        self.solver_states.update(zip(blocks, moved.solver_states, strict=False))
+        for l, problem, cost, square in zip(blocks, moved.problems, moved.costs, moved.squares, strict=True):
+            cost = float(cost) * (weight if l == len(am.chain) - 1 else 1.0)
+            self.sums[:, l] += self.sums.new_tensor([cost, float(square), problem.delta.numel()])
+        self.unmeasured.append((end - first, dict(zip(blocks, moved.problems, strict=True))))
+        if moved.below is not None:
+            self.neighbours.send_target(i, moved.below)
+        self.measure(2 * self.runner.ranks.rank)
 
     def measure(self, later: int) -> None:
-        """Compute what the weight rule needs of the parts that have come back, but for the last ones, `later` of them,
-        which wait until the ranks below have their targets (`schedule`). A part that is complete is gathered."""
-        am = self.am
-        while len(self.unmeasured) > later * len(self.own.blocks):
-            i, l = self.unmeasured.popleft()
-            problem = self.parts[i].problems.pop(l)
-            self.sizes[l] += problem.delta.numel()
-            self.contributions.setdefault(i, {}).update(am.updates.measure(am.theta, {l: problem}))
-            if not self.parts[i].problems:
-                first, end = self.rows[i]
-                del self.parts[i]
-                try:
-                    am.updates.gather(self.contributions.pop(i), end - first)
-                except Diverged as error:  # the other ranks are still at work
-                    self.error = self.error or error
+        """Gather what the weight rule needs of the parts that have come back, but for the last ones, `later` of them,
+        which wait until the ranks below have their targets (`schedule`)."""
+        while len(self.unmeasured) > later:
+            samples, problems = self.unmeasured.popleft()
+            try:
+                self.am.updates.gather(self.am.updates.measure(self.am.theta, problems), samples)
+            except Diverged as error:  # the other ranks are still at work
+                self.error = self.error or error
 
     def _prepared(self) -> Exception | None:
-        """The error that keeps this rank from moving its weights, or None."""
-        numbers = [t.item() for t in self.checked]
-        numbers += [t.sum().item() for t in pytree.tree_leaves(self.solver_states)]
-        finite = self.own.below is not None or all_finite(self.x)
-        if not finite or not all(map(math.isfinite, (self.loss, *self.costs, *numbers))):
-            return Diverged(f"a number of {_named(self.own, self.own.ranks.rank)}")
+        """Return the error that keeps this rank from moving its weights, or None."""
+        numbers = [self.x, self.loss, self.sums[0], *self.checked, *pytree.tree_leaves(self.solver_states)]
+        if not all(map(all_finite, numbers)):
+            return Diverged(f"a number of {self._named(self.runner.ranks.rank)}")
         if self.error is None:
             try:
                 self.am.updates.prepare()
@@ -156,27 +136,28 @@ class Pipelined:
         return self.error
 
     def _agree(self, error: Exception | None) -> None:
-        """Raise this rank's error or that of another rank, if there is one; otherwise all ranks have all costs."""
-        ranks = self.own.ranks
+        """Raise this rank's error or that of another rank, if there is one; otherwise all ranks have all sums."""
+        ranks = self.runner.ranks
         if ranks.size > 1:
-            failed = [0.0] * ranks.size
-            failed[ranks.rank] = float(error is not None)
-            numbers = [self.loss, *self.costs, *self.moved, *self.sizes]
-            numbers = [n if math.isfinite(n) else 0.0 for n in numbers]
-            vector = ranks.begin(torch.tensor([*failed, *numbers], dtype=torch.float64))().tolist()
-            failed, (self.loss, *rest) = vector[: ranks.size], vector[ranks.size :]
-            n = len(self.costs)
-            self.costs, self.moved, self.sizes = rest[:n], rest[n : 2 * n], rest[2 * n :]
-            if error is None and any(failed):
-                stages = [stage for stage, number in enumerate(failed) if number]
-                error = Diverged(f"a number of {' and of '.join(_named(self.own, stage) for stage in stages)}")
+            failed = torch.zeros(ranks.size, dtype=torch.float64)
+            failed[ranks.rank] = error is not None
+            vector = torch.cat([failed, self.loss, self.sums.flatten()]).nan_to_num(0.0, 0.0, 0.0)
+            failed, self.loss, sums = ranks.begin(vector)().split([ranks.size, 1, self.sums.numel()])
+            self.sums = sums.view_as(self.sums)
+            stages = [stage for stage, number in enumerate(failed.tolist()) if number]
+            if error is None and stages:
+                error = Diverged(f"a number of {' and of '.join(map(self._named, stages))}")
         if error is not None:
             demand_finite(self.x, self.y)  # all ranks have them
             raise error
 
+    def _named(self, stage: int) -> str:
+        first, end = self.runner.bounds[stage : stage + 2]
+        return f"blocks {first} to {end - 1}"
+
     @contextmanager
     def _drawing(self, i: int, l: int) -> Iterator[None]:
-        """Random numbers that depend on the step, the part and the block."""
+        """Draw random numbers that depend on the step, the part and the block."""
         if self.seed is None:
             yield
             return
@@ -185,15 +166,9 @@ class Pipelined:
             yield
 
 
-def _named(run: Any, stage: int) -> str:
-    """The blocks of a stage, in words."""
-    first, end = run.bounds[stage : stage + 2]
-    return f"block {first}" if end - first == 1 else f"blocks {first} to {end - 1}"
-
-
 def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:
-    """The schedule of a stage: (True, i) is the forward pass of part i, (False, i) its way back. First two forward
-    passes for each stage above, since a way back takes about two, then one forward and one back in turn.
+    """Return the schedule of a stage: (True, i) is the forward pass of part i, (False, i) its way back. First two
+    forward passes for each stage above, since a way back takes about two, then one forward and one back in turn.
 
     The weights of a part are measured two parts later for each stage below. With f, d = 2 f and w = f seconds for a
     forward pass, a way back and the weights, M parts and P equal stages take

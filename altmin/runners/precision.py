@@ -16,8 +16,7 @@ def using(name: str) -> Iterator[None]:
     """Let a GPU form products in this precision meanwhile, by torch's settings of the process: "float32" in float32,
     convolutions too, where torch's own choice is tf32; "tf32" with 11 significant bits of the operands. "bf16" is
     `rounding`, on top of float32."""
-    if name not in NAMES:
-        raise unknown("precision", name, NAMES)
+    check(name)
     matmul, cudnn, before = torch.backends.cuda.matmul, torch.backends.cudnn, _in_words()
     flags = matmul.allow_tf32, cudnn.allow_tf32
     try:
@@ -52,9 +51,9 @@ def _in_words() -> str | None:
         return None
 
 
-def check(name: str, device: torch.device) -> None:
+def check(name: str, device: torch.device | None = None) -> None:
     """Raise ValueError for a precision that is unknown, or that the device does not have."""
     if name not in NAMES:
         raise unknown("precision", name, NAMES)
-    if name == "tf32" and device.type != "cuda":
+    if name == "tf32" and device is not None and device.type != "cuda":
         raise ValueError(f"precision {name!r} is of GPUs only and would change nothing on the {device.type}")

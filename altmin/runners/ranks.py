@@ -38,14 +38,14 @@ class Ranks:
     """The processes of torch's group, which hold the same model; one rank, which sends nothing, where there is none, or
     joined=False.
 
-    size, rank: how many there are, and which this is. messages, bytes: sums and sends begun so far, and their bytes.
+    size, rank: how many there are, and which this is.
     """
 
     def __init__(self, joined: bool = True):
         joined = joined and dist.is_initialized()
         self.size = dist.get_world_size() if joined else 1
         self.rank = dist.get_rank() if joined else 0
-        self.messages = self.bytes = self.steps = 0
+        self.steps = 0
         self._signature: int | None = None
 
     def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> BatchShard:
@@ -65,7 +65,6 @@ class Ranks:
         in the same step, `ConnectionError` if one is gone."""
         signature, self._signature = self._signature, None
         sent = flat if signature is None else torch.cat([flat, flat.new_tensor([signature])])
-        self.count(sent)
         with connected():
             work = dist.all_reduce(sent, async_op=True)
 
@@ -83,11 +82,6 @@ class Ranks:
 
         return wait
 
-    def count(self, sent: Tensor) -> None:
-        """Add a message to `messages` and `bytes`."""
-        self.messages += 1
-        self.bytes += sent.numel() * sent.element_size()
-
     def total(self, *numbers: float) -> list[float]:
         """Numbers summed over ranks outside of mini-batches; all ranks wait here for one another."""
         if self.size == 1:
@@ -104,23 +98,18 @@ class Ranks:
             if len(set(values)) > 1:
                 raise ValueError(otherwise)
 
-    def equalise(self, tensors: Sequence[Tensor]) -> None:
-        """Write the first rank's numbers over these tensors."""
-        for t in tensors:
+    def equalise(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        """Write the first rank's numbers over these tensors, and let all ranks draw its random numbers from now on, in
+        main memory and on this device."""
+        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+        for t in (*tensors, *states):
             sent = t.detach().contiguous()
             with connected():
                 dist.broadcast(sent, src=0)
             if sent.data_ptr() != t.data_ptr():
                 t.copy_(sent)
-
-    def equalise_random_numbers(self, device: torch.device) -> None:
-        """Let all ranks draw the first one's numbers from now on, in main memory and on this device."""
-        state = torch.get_rng_state()
-        self.equalise([state])
-        torch.set_rng_state(state)
-        if device.type == "cuda":
-            state = torch.cuda.get_rng_state(device)
-            self.equalise([state])
+        torch.set_rng_state(states[0])
+        for state in states[1:]:
             torch.cuda.set_rng_state(state, device)
 
 
@@ -152,11 +141,11 @@ def bounds(samples: int, rank: int, size: int) -> tuple[int, int]:
     return first, first + each + (rank < more)
 
 
-def digest(*given: Any) -> int:
-    """A checksum by which batches differ: of the first entries of those tensors that are in main memory."""
-    found = 0
-    for t in given:
+def digest(*values: Any) -> int:
+    """Return a checksum by which batches differ: of the first entries of those tensors that are in main memory."""
+    checksum = 0
+    for t in values:
         if isinstance(t, Tensor) and not t.is_cuda:
             first = t.detach().reshape(-1)[:DIGESTED].contiguous()
-            found = zlib.crc32(first.view(torch.uint8).numpy().tobytes(), found)
-    return found
+            checksum = zlib.crc32(first.view(torch.uint8).numpy().tobytes(), checksum)
+    return checksum

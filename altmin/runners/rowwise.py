@@ -14,10 +14,11 @@ from altmin.calculus.whole_batch import Undivided, whole_batch
 
 ROWS = 4
 """Samples with which a model is tried."""
-
-
-class Mixed(Exception):
-    """A pass over other rows does not have the numbers of the first one."""
+MIXED = (
+    "a model's output for a sample, or one of its buffers, depends on the other samples of the mini-batch other than "
+    "by torch's batch norm, or dropout is applied to a tensor whose first dimension does not count samples; ranks have "
+    "some of the samples each, so train it in one process, or by altmin.LayerParallel (nothing was changed)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Trial(Context):
         like, n = draw((0, *shape[1:])), len(self.rows)
         shape = (shape[0], *like.shape[1:])
         if shape[0] % n:
-            raise Mixed
+            raise Undivided(MIXED)
         generator = torch.Generator().manual_seed(len(self.noted))
         numbers = self._same(lambda: torch.rand(shape, generator=generator, dtype=torch.float64).to(like), shape)
         return numbers.unflatten(0, (n, -1))[list(self.rows)].flatten(0, 1)
@@ -52,7 +53,7 @@ class Trial(Context):
             return self.noted[-1]
         before = next(self.again, None)
         if before is None or before.shape != torch.Size(shape):
-            raise Mixed
+            raise Undivided(MIXED)
         return before
 
 
@@ -75,46 +76,35 @@ def demand_rowwise(model: nn.Module, x: Tensor) -> None:
     samples other than by torch's batch norm, or if it draws random numbers by itself. Copies are tried in float64, with
     the first samples of x and some of the others in their places; an error of the model's own is left to the step."""
     x = x[:ROWS].detach()
-    with torch.no_grad():
-        if _mixes(model, x.double() if x.is_floating_point() else x):
-            raise Undivided(
-                f"the output of {type(model).__name__} for a sample, or one of its buffers, depends on the other "
-                "samples of the mini-batch other than by torch's batch norm, or dropout is applied to a tensor whose "
-                "first dimension does not count samples; ranks have some of the samples each, so train it in one "
-                "process, or by altmin.LayerParallel (nothing was changed)"
-            )
-
-
-def _mixes(model: nn.Module, x: Tensor) -> bool:
-    """Return whether outputs or buffers change with the other samples."""
-    n, first = len(x), Trial(rows=range(len(x)))
+    n = len(x)
+    first = Trial(rows=range(n))
     try:
         output, buffers = _called(model, x, first)
     except Undivided:
         raise
-    except Exception as error:
-        return isinstance(error, Mixed)
+    except Exception:
+        return
     if not isinstance(output, Tensor) or not output.ndim or len(output) % n:
-        return False
+        return
     for some in (range(1, n, 2), range(0, n, 2)):
         rows = list(islice(cycle(reversed(some)), n))
         try:
-            found, others = _called(model, x[rows], Trial(rows=rows, again=iter(first.noted)))
+            again, others = _called(model, x[rows], Trial(rows=rows, again=iter(first.noted)))
         except Undivided:
             raise
-        except Exception:
-            return True
+        except Exception as error:
+            raise Undivided(MIXED) from error
         expected = output.unflatten(0, (n, -1))[rows].flatten(0, 1)
-        if not all(map(_close, (found, *others), (expected, *buffers))):
-            return True
-    return False
+        if not all(map(_close, (again, *others), (expected, *buffers))):
+            raise Undivided(MIXED)
 
 
+@torch.no_grad()
 def _called(model: nn.Module, x: Tensor, context: Context) -> tuple[Any, list[Tensor]]:
     """Return the output of a copy of the model in float64, and its buffers after that."""
-    mine = copy.deepcopy(model).double()
+    model = copy.deepcopy(model).double()
     with whole_batch(context):
-        return mine(x.clone()), list(mine.buffers())
+        return model(x.to(torch.float64 if x.is_floating_point() else x.dtype, copy=True)), list(model.buffers())
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
