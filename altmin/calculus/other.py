@@ -191,6 +191,9 @@ class FunctionalModule(AnyModule):
     def __init__(self, of: AnyModule):
         super().__init__(of.module, of.several)
         self.of, self.changes_input = of, of.changes_input
+        layers = nn.MultiheadAttention | nn.TransformerEncoderLayer
+        self.fuses = any(isinstance(m, layers) for m in of.module.modules())
+        """Whether torch may use its kernel for a whole layer of attention."""
 
     def functional(self) -> Map:
         return self
@@ -227,7 +230,8 @@ class FunctionalModule(AnyModule):
             return self._call(p, self._given(_placed(saved.xs, moving)), saved.context, saved.start)[0]
 
         p = [q.detach() for q in p]
-        with sdpa_kernel(SDPBackend.MATH), _layer_by_layer():  # the other kernels have no forward derivative
+        plain = _layer_by_layer() if self.fuses else nullcontext()
+        with sdpa_kernel(SDPBackend.MATH), plain:  # the other kernels have no forward derivative
             return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
 
 
