@@ -71,7 +71,13 @@ EVERY += [
     ("lstm", "sgd"),
 ]
 WHOLE = [("normed", "adamw"), ("normed", "inner steps, l1, clipping"), ("convolutions", "adam")]
-WHOLE += [("normed", "solved memory"), ("normed", "sums"), ("elman", "adam"), ("lstm", "adam"), ("other modules", "adam")]
+WHOLE += [
+    ("normed", "solved memory"),
+    ("normed", "sums"),
+    ("elman", "adam"),
+    ("lstm", "adam"),
+    ("other modules", "adam"),
+]
 SLOW = [("normed", "adam"), ("12 layers", "sums"), ("Basic, 4 dimensions, cut inside", "adam"), ("gpt", "adam")]
 SLOW += [("resnet18", "adam")]
 BACKPROP = [("normed", "backprop sgd"), ("gpt", "backprop adam"), ("convolutions", "backprop adamw")]
