@@ -3,6 +3,7 @@
 Their numbers are in test_runners_matrix.py."""
 
 import copy
+import gc
 import pickle
 import shutil
 from typing import Any
@@ -167,4 +168,8 @@ def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: N
     for x, y in data[1:]:
         assert float(compiled.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-12)
     assert not compiled.compiled.programs
+    gc.collect()  # what the failed trace has left must not change how torch works
+    p = torch.ones(2, 5, dtype=F64, requires_grad=True)
+    y = torch.func.functional_call(torch.nn.Linear(5, 2, bias=False, dtype=F64), {"weight": p}, data[0][0])
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), p)[0], data[0][0].sum(0).expand(2, 5))
     same(state(compiled), state(ordinary), 1e-7)

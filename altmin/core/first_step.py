@@ -91,9 +91,15 @@ def _by_blocks(
         return Pass(output, delta, buffers, None)
     grads: dict[str, Tensor] = {}
     for l, block in reversed(list(enumerate(chain))):
-        for name, g in zip(named[l], block.core.grads(theta[l], states[l].core, v), strict=True):
+        try:
+            mine, below = block.core.grads(theta[l], states[l].core, v), block.vjp(theta[l], states[l], v) if l else v
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ValueError(f"block {l} ({block}) cannot be differentiated by itself: {error}") from error
+        for name, g in zip(named[l], mine, strict=True):
             grads[name] = grads[name] + g if name in grads else g  # of all blocks that use it
-        v = block.vjp(theta[l], states[l], v) if l else v
+        v = below
     return Pass(output, delta, buffers, grads)
 
 

@@ -1,5 +1,6 @@
 """A step compiled as a whole by torch.compile, with all of its small operations in few kernels."""
 
+import gc
 import warnings
 from collections.abc import Iterator
 from types import FunctionType, MethodType
@@ -52,6 +53,8 @@ class FullGraph:
                 self.compiled, self.works = compiled, True
                 return found
         self.works = False
+        with torch._C._PreserveDispatchKeyGuard():  # a failed trace leaves guards that change it when they are freed
+            gc.collect()
         warnings.warn(f"a step is recorded without being compiled, since torch cannot: {reason}")
         return None
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from altmin.calculus import Params
 from altmin.common.describe import describe
-from altmin.common.errors import demand
+from altmin.common.errors import demand, demand_fraction
 from altmin.core.chain import Block, Chain
 from altmin.core.step import soft_threshold
 from altmin.core.weights.adam_sgd import adam, coefficients, sgd
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.rule import Change, Contribution, Proposal, Rates, State, WeightRule
+from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, Rates, State, WeightRule
 
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
@@ -69,13 +69,7 @@ class LocalRule(WeightRule):
     def update(self, parameters: Params, state: State, contribution: Contribution, rates: Rates) -> Change:
         return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
-    def update_all(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, State],
-        contributions: Mapping[int, Contribution],
-        rates: Mapping[int, Rates],
-    ) -> dict[int, Change]:
+    def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
         found: dict[int, Change] = {}
         for l, grads in clipped(contributions, self.clip_norm).items():
             step, changes = states[l]["step"] + 1, []
@@ -99,13 +93,7 @@ class LocalRule(WeightRule):
         """Return a function of moments and gradient, which returns the change and the next moments."""
         raise NotImplementedError
 
-    def propose(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, State],
-        contributions: Mapping[int, Contribution],
-        rates: Mapping[int, Rates],
-    ) -> Proposal:
+    def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
         """By torch's fused kernel, in place: one call for all parameters with the same rates."""
         calls: dict[Any, list[tuple[Tensor, ...]]] = {}
         steps = []
@@ -133,16 +121,7 @@ class LocalRule(WeightRule):
 
         return Proposal(can_follow(calls), apply)
 
-    def kernel(
-        self,
-        params: list[Tensor],
-        grads: list[Tensor],
-        counts: list[Tensor],
-        moments: list[list[Tensor]],
-        lr: Any,
-        decay: float,
-        found_inf: Tensor | None,
-    ) -> None:
+    def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
         """Take a step in place, none where found_inf is 1. counts: of steps, this one among them."""
         raise NotImplementedError
 
@@ -165,15 +144,11 @@ class LocalAdam(LocalRule):
         clip_norm: float | None = None,
         decay_biases: bool = True,
     ):
-        if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
-            raise TypeError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
-        for beta in betas:
-            demand("LocalAdam", "betas", beta)
+        beta1, beta2 = betas
+        demand_fraction("LocalAdam", beta1=beta1, beta2=beta2)
         demand("LocalAdam", "eps", eps, above=True)  # otherwise a gradient of zero would give NaN
-        if max(betas) >= 1:
-            raise ValueError(f"betas of LocalAdam are two numbers from 0 to below 1, given {betas!r}")
         super().__init__(lr, weight_decay, l1, steps, clip_norm, decay_biases)
-        self.betas, self.eps, self.decoupled = tuple(betas), eps, decoupled_weight_decay
+        self.betas, self.eps, self.decoupled = (beta1, beta2), eps, decoupled_weight_decay
 
     def numbers(self) -> dict[str, float]:
         return super().numbers() | {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
@@ -184,21 +159,9 @@ class LocalAdam(LocalRule):
 
     def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
         kernel: Any = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
-        kernel(
-            params,
-            grads,
-            *moments,
-            [],
-            counts,
-            lr=lr,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            weight_decay=decay,
-            eps=self.eps,
-            amsgrad=False,
-            maximize=False,
-            found_inf=found_inf,
-        )
+        beta1, beta2 = self.betas
+        options: Any = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": decay}
+        kernel(params, grads, *moments, [], counts, **options, amsgrad=False, maximize=False, found_inf=found_inf)
 
 
 class LocalSGD(LocalRule):
@@ -230,19 +193,10 @@ class LocalSGD(LocalRule):
         return lambda moments, g: sgd(moments[0], g, lr, rates["momentum"]) if moments else (-lr * g,)
 
     def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
-        torch._fused_sgd_(
-            params,
-            grads,
-            *(moments or [[]]),
-            weight_decay=decay,
-            momentum=self.momentum,
-            lr=lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
-            found_inf=found_inf,
-        )
+        kernel: Any = torch._fused_sgd_
+        fixed = {"dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
+        options = {"lr": lr, "weight_decay": decay, "momentum": self.momentum, "found_inf": found_inf}
+        kernel(params, grads, *(moments or [[]]), **options, **fixed)
 
 
 class LocalOptimizer(WeightRule):
@@ -281,13 +235,7 @@ class BoundOptimizer(WeightRule):
     def __repr__(self) -> str:
         return repr(self.rule)
 
-    def propose(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, State],
-        contributions: Mapping[int, Contribution],
-        rates: Mapping[int, Rates],
-    ) -> Proposal:
+    def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
         rows, optimizer = [], self.optimizer
         for l, grads in clipped(contributions, self.rule.clip_norm).items():
             rows += [(p, g) for p, g in zip(theta[l], grads, strict=True) if p.requires_grad]

@@ -1,6 +1,6 @@
 """The co-activation memory, solved: every layer's own regression instead of a step downhill (see `layer_memory`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS, EPS, adam, coefficients
 from altmin.core.weights.layer_memory import LENGTHS, Given, LayerMemory
 from altmin.core.weights.local import clipped
-from altmin.core.weights.rule import Change, Rates, WeightRule, as_matrix
+from altmin.core.weights.rule import ByBlock, Change, Rates, WeightRule, as_matrix
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
@@ -117,13 +117,7 @@ class CoActivationMemory(WeightRule):
     def update(self, parameters: Params, state: Any, contribution: Any, rates: Rates) -> Change:
         return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
-    def update_all(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, Any],
-        contributions: Mapping[int, Any],
-        rates: Mapping[int, Rates],
-    ) -> dict[int, Change]:
+    def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
         grads = clipped({l: contributions[l]["grads"] for l in contributions}, self.clip_norm)
         changes: dict[int, list[Any]] = {l: list(theta[l]) for l in contributions}
         after: dict[int, Any] = {l: {"steps": states[l]["steps"] + 1, "memory": {}, "adam": {}} for l in contributions}

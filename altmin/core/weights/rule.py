@@ -17,6 +17,8 @@ State = Any
 """Tensors in lists, tuples and dicts: the state of a rule for one block."""
 Contribution = Any
 """Tensors in lists, tuples and dicts: the contribution of one mini-batch to one block, as means over samples."""
+ByBlock = Mapping[int, Any]
+"""What each of several blocks has, by its number."""
 Rates = Mapping[str, Any]
 """The numbers of an update, see `WeightRule.update`."""
 Change = tuple[Sequence[Tensor], State]
@@ -86,28 +88,16 @@ class WeightRule:
         whether it is a weight matrix."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def update_all(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, State],
-        contributions: Mapping[int, Contribution],
-        rates: Mapping[int, Rates],
-    ) -> dict[int, Change]:
+    def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
         """Return `update` of several blocks, by their numbers: for a rule that does something for all of them at
         once."""
         return {l: self.update(theta[l], states[l], contributions[l], rates[l]) for l in contributions}
 
-    def propose(
-        self,
-        theta: Mapping[int, Params],
-        states: Mapping[int, State],
-        contributions: Mapping[int, Contribution],
-        rates: Mapping[int, Rates],
-    ) -> Proposal:
+    def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
         """Return the update of several blocks; here that of `update_all`. A rule with a kernel that works in place
         calls it in `Proposal.apply`."""
-        found = self.update_all(theta, states, contributions, rates)
-        return Proposal(finite(found), lambda ok: write(theta, states, found, ok))
+        changes = self.update_all(theta, states, contributions, rates)
+        return Proposal(finite(changes), lambda ok: write(theta, states, changes, ok))
 
     def why_not_captured(self) -> str:
         """Return why updates cannot be recorded or be those of an ensemble; empty if they can."""
@@ -124,15 +114,13 @@ def finite(found: Mapping[int, Change]) -> Tensor:
     return all_finite(torch.stack([t.sum().to(leaves[0].dtype) for t in totals.values()]))
 
 
-def write(
-    theta: Mapping[int, Params], states: Mapping[int, State], found: Mapping[int, Change], ok: Tensor | None = None
-) -> None:
+def write(theta: ByBlock, states: ByBlock, changes: Mapping[int, Change], ok: Tensor | None = None) -> None:
     """Apply changes, where ok, to the parameters that are trained and to the states, whose tensors stay where they
     are."""
-    for l, (changes, state) in found.items():
-        for q, change in zip(theta[l], changes, strict=True):
+    for l, (moves, state) in changes.items():
+        for q, move in zip(theta[l], moves, strict=True):
             if q.requires_grad:
-                q.add_(change if ok is None else torch.where(ok, change, 0.0))
+                q.add_(move if ok is None else torch.where(ok, move, 0.0))
         overwrite(states[l], state, ok)
 
 
