@@ -40,7 +40,7 @@ GLOBAL_HOOKS: tuple[Any, ...] = (
 
 
 class State(NamedTuple):
-    """What a block's modules save at one point."""
+    """Values that a block's modules have saved at one input."""
 
     prelude: list[Saved]
     core: list[Saved]
@@ -53,11 +53,11 @@ class Block:
         self.prelude, self.core = Series(prelude), Series(core)
         self.maps = (*prelude, *core)
         self.estimated = any(isinstance(m, Estimated) for m in prelude)
-        """Whether J is an estimate, by which a step may be chosen but not checked."""
+        """True if J is an estimate, by which a step may be chosen but not checked."""
         self.uses_autograd = any(m.uses_autograd for m in self.maps)
-        """Whether a module of the block goes through autograd."""
+        """True if a module of the block goes through autograd."""
         self.keeps = any(type(m).kept is not Map.kept for m in self.maps)
-        """Whether a module may leave something in its buffers."""
+        """True if a module may change its buffers."""
 
     def __str__(self) -> str:
         return ", ".join(m.module._get_name() for m in self.maps)
@@ -70,8 +70,8 @@ class Block:
         return code
 
     def code_shape(self) -> str:
-        """The shape of the block's output for one sample, as far as its modules determine it; where several values
-        pass, their number and names."""
+        """Return the shape of the block's output for one sample, as far as its modules determine it; where several
+        values pass, their number and names."""
         exit = getattr(self.maps[-1].module, "exit", None)
         if isinstance(exit, CutValues):
             return str(exit)
@@ -89,7 +89,7 @@ class Block:
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether samples of a mini-batch influence each other (batch norm in training)."""
+        """True if samples of a mini-batch influence each other (batch norm in training)."""
         return any(m.mixes_samples for m in self.maps)
 
     def forward(self, p: Params, c: Tensor, context: Context = LOCAL) -> tuple[Tensor, State]:
@@ -117,7 +117,7 @@ class Block:
         return u
 
     def replay(self, p: Params, state: State, c: Tensor) -> tuple[Tensor, State]:
-        """`forward` at another code, with the random numbers and the context of the pass that saved the state."""
+        """Return `forward` at another code, with the random numbers and the context of the pass that saved state."""
         prelude, core = [], []
         for i, m in enumerate(self.prelude.maps):
             c, saved = m.replay((), state.prelude[i], c)
@@ -132,7 +132,7 @@ class Block:
         return Block(*([m.functional() for m in part.maps] for part in (self.prelude, self.core)))
 
     def statistics(self, state: State) -> list[tuple[Map, Any]]:
-        """The maps that update buffers in a training pass, such as running statistics, with the new values."""
+        """Return the maps that update buffers in a training pass, such as running statistics, with the new values."""
         kept = [(m, m.kept(saved)) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True)]
         return [(m, what) for m, what in kept if what is not None]
 
@@ -150,7 +150,7 @@ class Chain:
         """How the model's outputs are one, if it returns a tuple, list or dict."""
         self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
-        """Whether a module may leave something in its buffers."""
+        """True if a module may change its buffers."""
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """Whether an input that is not finite makes the first code so too."""
@@ -182,8 +182,8 @@ class Chain:
         return iter(self.blocks)
 
     def read(self, x: Any) -> Batch:
-        """A mini-batch as the blocks take it: a tensor, or several in the order of `inputs`. ValueError or TypeError
-        for what the model does not take."""
+        """Return a mini-batch as the blocks take it: a tensor, or several in the order of `inputs`. ValueError or
+        TypeError for what the model does not take."""
         x = x if isinstance(x, Tensor) else as_inputs(x)
         if not isinstance(x, Inputs):
             if len(self.inputs) > 1:
@@ -196,7 +196,7 @@ class Chain:
         return ordered if len(self.inputs) > 1 else ordered.tensors[0]
 
     def __call__(self, x: Any) -> Tensor:
-        """Composes the modules again: exactly the model, with its outputs as one if there are several."""
+        """Return the output of the modules in turn: the model's, with several outputs as one."""
         x = self.blocks[0].begin(self.read(x))
         for block in self:
             for m in block.maps:
@@ -216,7 +216,7 @@ class Chain:
         ]
 
     def note_buffers(self) -> None:
-        """Registers the model's buffers as they are now, in the model and in its pieces."""
+        """Remember the model's buffers as they are now, in the model and in its pieces."""
         self._buffers = [(*places[0], places[0][0]._buffers[places[0][1]]) for places in self.buffers() if places[1:]]
 
     def functional(self) -> "Chain":

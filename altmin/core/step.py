@@ -22,7 +22,8 @@ from altmin.core.reweighted import of_batch
 
 @runtime_checkable
 class CodeSolver(Protocol):
-    """Moves the codes below blocks that follow each other, given from the first to the last, and what lies above them.
+    """Solver that moves the codes below blocks that follow each other, given from the first to the last, and what lies
+    above them.
 
     A solver that keeps state between mini-batches has a function `init(chain)`, which returns the initial state of
     every block: tensors in lists, tuples and dicts. The solver gets them as `solver_state` of each block and returns
@@ -33,7 +34,7 @@ class CodeSolver(Protocol):
 
 
 class Outcome(NamedTuple):
-    """A mini-batch whose codes have moved.
+    """Mini-batch whose codes have moved.
 
     loss: the mean loss of the encoded batch, without dimensions. problems, costs, squares: for every block, as in
     `Moved`. objective: f over the number of samples. checked: not finite if the input, the batch norm statistics or the
@@ -51,12 +52,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_finite(self) -> Tensor:
-        """Whether input, loss and objective are finite."""
+        """True if input, loss and objective are finite."""
         return (self.objective + 0 * self.checked + 0 * self.loss).isfinite()
 
 
 def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) -> tuple[list[Tensor], list[State]]:
-    """The forward pass: every code gets its linear value. Returns x, or the first of several inputs, the output of
+    """Take the forward pass: every code gets its linear value. Return x, or the first of several inputs, the output of
     every block, and the blocks' states. ValueError if a block cannot take its input."""
     values, states = [x if isinstance(x, Tensor) else blocks[0].begin(x)], []
     for l, block in enumerate(blocks):
@@ -79,7 +80,7 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) ->
 
 
 def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[Map, Saved]]:
-    """The next values of buffers, such as batch norm statistics, after a forward pass."""
+    """Return the next values of buffers, such as batch norm statistics, after a forward pass."""
     return [
         kept for block, state in zip(blocks, states, strict=True) if block.keeps for kept in block.statistics(state)
     ]
@@ -128,7 +129,7 @@ def with_states(codes: CodeSolver, states: Sequence[Any]) -> CodeSolver:
 
 
 def soft_threshold(p: Tensor, threshold: Any) -> Tensor:
-    """The proximal step of threshold * |p|_1.
+    """Return the proximal step of threshold * |p|_1.
 
     >>> import torch
     >>> soft_threshold(torch.tensor([-3.0, 0.5]), 1.0)

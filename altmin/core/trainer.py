@@ -30,7 +30,7 @@ Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-throug
 
 @dataclass(frozen=True)
 class Metrics:
-    """The numbers of one step, before the weights moved.
+    """Numbers of one step, before the weights moved.
 
     loss: of the encoded batch, a tensor without dimensions; it is also f before the codes moved. penalty: mu.
     objective: f(W, C; mu) after the codes moved, per sample. residuals: root mean square of c_l - W_l s(c_{l-1}) after
@@ -63,7 +63,7 @@ class Metrics:
 
 
 class AltMin:
-    """Trains a model in place, one mini-batch at a time, without backpropagation.
+    """Trainer of a model in place, one mini-batch at a time, without backpropagation.
 
     loss: nn.CrossEntropyLoss(), nn.MSELoss() or any callable (output, y) -> scalar, the mean over the batch. codes,
     weights, penalty: how codes move, how weights follow, and what distance between them costs; a name for codes is
@@ -124,7 +124,7 @@ class AltMin:
         demand_separate(model.named_parameters())
         self.updates = Updates(self.weights, self.chain, self.theta)
         self.unchecked = check
-        """Whether `check_once` is still to come."""
+        """True until `check_once` has been called."""
         self.compiled = self._compiled() if compile else None
 
     def __repr__(self) -> str:
@@ -148,18 +148,17 @@ class AltMin:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """What a torch learning-rate scheduler attaches to."""
+        """The optimizer that a torch learning-rate scheduler attaches to."""
         optimizer: torch.optim.Optimizer = self.updates.optimizer
         return optimizer
 
     @torch.no_grad()
     def step(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
-        """One mini-batch: encode, update codes, update weights, update mu. Returns the metrics.
+        """Train on one mini-batch: encode, update codes, update weights, update mu. Return the metrics.
 
         x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its arguments.
-
         sample_weight: one for each sample; a sample of weight w counts as w samples. context: how sums over the batch
-        are taken and products are rounded. ValueError if the batch does not fit the model, `Diverged` if loss or
+        are taken. ValueError if the batch does not fit the model, `Diverged` if loss or
         objective are not finite; then the model has not changed.
         """
         if self.compiled is not None and sample_weight is None and context is LOCAL:
@@ -178,7 +177,8 @@ class AltMin:
 
     @torch.no_grad()
     def gather(self, x: Any, y: Tensor, context: Context = LOCAL) -> Metrics:
-        """One part of a mini-batch that does not fit into memory: like `step`, but weights and mu change in `apply`."""
+        """Add one part of a mini-batch that does not fit into memory: as `step`, but weights and mu change in
+        `apply`."""
         x = self._checked(x, y, context)
         samples, mu = context.count(len(x)), self.penalty.value
         moved = move_codes(self.chain, self.theta, self._solver(), self.loss, x, y, mu, context)
@@ -189,13 +189,13 @@ class AltMin:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """The weight step from everything gathered since the last one."""
+        """Update weights and mu from everything gathered since the last update."""
         self.updates.apply()
         self.penalty.step()
 
     @torch.no_grad()
     def check_once(self, x: Batch, y: Tensor, context: Context = LOCAL) -> None:
-        """ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
+        """Raise ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
         autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
         single row of a rank, which batch norm alone cannot take."""
         if self.unchecked and (context.shard is None or len(x) > 1):
@@ -203,7 +203,8 @@ class AltMin:
             self.unchecked = False
 
     def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it can."""
+        """Return why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it
+        can."""
         decides = f"{type(self.codes).__name__} decides on the processor how to go on"
         codes: str = self.codes.why_not_captured() if hasattr(self.codes, "why_not_captured") else decides
         if reason := codes or self.updates.why_not_captured():
@@ -214,16 +215,16 @@ class AltMin:
         return ""
 
     def end_epoch(self) -> None:
-        """Closes a pass over the data: mu grows."""
+        """End an epoch and update mu."""
         self.penalty.end_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the model's own parameters, which are in `model.state_dict()`."""
+        """Return everything but the model's own parameters, which are in `model.state_dict()`."""
         state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
         return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        """Load another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         states = dict(state)
         codes = matched(states.pop("codes", {}), self.code_states, "codes of AltMin")
         load_parts({"weights": self.updates, "penalty": self.penalty}, states, "AltMin")
@@ -239,6 +240,7 @@ class AltMin:
         return x
 
     def _solver(self) -> CodeSolver:
+        """Return the code solver with its present states."""
         return with_states(self.codes, list(self.code_states.values())) if self.code_states else self.codes
 
     def _contributions(
@@ -261,8 +263,8 @@ class AltMin:
             overwrite(self.code_states, moved.solver_states)
 
     def _checked_weights(self, w: Any, x: Batch, context: Context) -> Tensor:
-        """The weights as the step uses them. ValueError if samples are not independent of each other and so cannot
-        be weighted."""
+        """Return the weights as the step uses them. ValueError if samples are not independent of each other and so
+        cannot be weighted."""
         mixing = [block for block in self.chain if block.mixes_samples]
         if mixing or type(self.codes) is not GradientCodes:
             what = "batch norm mixes them" if mixing else f"{type(self.codes).__name__} has no weights"
@@ -273,7 +275,7 @@ class AltMin:
         return check_weights(w, tensors_of(x)[0], context)
 
     def _not_finite(self, x: Batch, y: Tensor, context: Context) -> Exception:
-        """The error for a step with values that are not finite, which names the first such place."""
+        """Return the error for a step with values that are not finite, which names the first such place."""
         for name, given in (*(("input holds", t) for t in tensors_of(x)), ("targets hold", y)):
             if not bool(given.isfinite().all()):
                 return ValueError(
@@ -296,7 +298,7 @@ def metrics_of(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
 
 
 def check_model(model: nn.Module) -> None:
-    """TypeError or ValueError for parameters that cannot be trained."""
+    """Raise TypeError or ValueError for parameters that cannot be trained."""
     if any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in model.modules()):
         raise ValueError("an embedding with sparse=True has sparse gradients, and these are dense; give sparse=False")
     for name, p in model.named_parameters():
@@ -308,7 +310,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def check(x: Batch, y: Tensor) -> None:
-    """TypeError or ValueError for a mini-batch that would be computed otherwise than it looks."""
+    """Raise TypeError or ValueError for a mini-batch that would be computed otherwise than it looks."""
     if not isinstance(x, Tensor | Inputs) or not isinstance(y, Tensor):
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
@@ -322,8 +324,8 @@ def check(x: Batch, y: Tensor) -> None:
 
 
 def check_weights(w: Any, x: Tensor, context: Context = LOCAL) -> Tensor:
-    """The weights of samples as numbers of the input's type, on its device. ValueError unless there is one for each
-    sample, none negative, not all zero on all ranks."""
+    """Return the weights of samples as numbers of the input's type, on its device. ValueError unless there is one for
+    each sample, none negative, not all zero on all ranks."""
     if w.shape != x.shape[:1]:
         raise ValueError(f"sample_weight has one weight for each of {len(x)} samples, given shape {tuple(w.shape)}")
     sound = bool(w.isfinite().all()) and not bool((w < 0).any())
