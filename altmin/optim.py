@@ -189,7 +189,7 @@ class Recorder:
 
     @property
     def whole(self) -> bool:
-        """Whether the layer still has its parameters, and trains all of them."""
+        """True if the layer still has its parameters, and trains all of them."""
         now = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
         return [id(p) for p in now if p is not None] == [*map(id, self.own)] and all(p.requires_grad for p in self.own)
 

@@ -224,3 +224,23 @@ def test_two_hundred_layers_in_float32_get_backprops_gradients(activation, share
 def test_settings_out_of_their_range_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         GradientCodes(**options)
+
+
+def test_after_a_weight_step_each_problem_is_that_of_the_same_codes():
+    """Hidden: of mu |c - F|^2, in the scale of its code. Output: of the loss, at the moved output and the change of it
+    that the new weights make."""
+    (x, y), model = batch(), mlp(nn.Tanh, 2)
+    chain, found = altmin.split(model), outcome_of(model, GradientCodes(0.5), x, y, 1.0)
+    *encoded, _ = reference.encode(reference.of(model), x)
+    old = [[p.detach() for p in block] for block in chain.parameters()]
+    new = [[p + 0.1 * torch.ones_like(p) for p in block] for block in old]
+    inputs = [x, *(c.tanh() for c in encoded)]
+    for l, problem in enumerate(found.problems):
+        change = inputs[l] @ (new[l][0] - old[l][0]).T + new[l][1] - old[l][1]
+        if l < len(chain) - 1:
+            wanted = problem.delta + change / problem.scale
+        else:
+            moved = encoded[-1] - found.problems[-2].scale * found.problems[-2].upstream
+            output = moved.tanh() @ old[l][0].T + old[l][1] + change
+            wanted = reference.gradient(lambda o: reference.cross_entropy(o, y), output)
+        close(problem.after(old[l], new[l]).delta, wanted)

@@ -116,7 +116,7 @@ class Weighted(Map):
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether its weight and bias are parameters, and there is a weight if there is a bias."""
+        """Return whether its weight and bias are parameters, and there is a weight if there is a bias."""
         bias = getattr(module, "bias", None)
         weight = getattr(module, "weight", bias)
         given = [each for each in (weight, bias) if each is not None]

@@ -67,7 +67,7 @@ class Graph(Map):
         self.first = [own[0] if own else 0 for own in self._own]
         """The number of each node's first parameter; the others follow it, unless they are tied."""
         self.tied = sum(map(len, self._own)) > len(self.names)
-        """Whether nodes have a parameter in common."""
+        """True if nodes have a parameter in common."""
         self.uses_autograd = any(m.uses_autograd for m in self.inner)
         self._all = [True] * (ends.given + len(self.nodes))
         self._trained = [False] * ends.given

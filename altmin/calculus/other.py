@@ -50,12 +50,12 @@ class AnyModule(Map):
 
     uses_autograd = True
     draws = False
-    """Whether a pass was found to draw random numbers."""
+    """True if a pass was found to draw random numbers."""
     plain = False
-    """Whether the module was found to use a kernel that is differentiated once only, in place of which torch has a
+    """True if the module was found to use a kernel that is differentiated once only, in place of which torch has a
     plain one."""
     changes_input = False
-    """Whether the module was found to change its input in place; it then works on a copy."""
+    """True if the module was found to change its input in place; it then works on a copy."""
 
     def __init__(self, module: nn.Module, several: bool = False):
         super().__init__(module)
@@ -193,7 +193,7 @@ class FunctionalModule(AnyModule):
         self.of, self.changes_input = of, of.changes_input
         layers = nn.MultiheadAttention | nn.TransformerEncoderLayer
         self.fuses = any(isinstance(m, layers) for m in of.module.modules())
-        """Whether torch may use its kernel for a whole layer of attention."""
+        """True if torch may use its kernel for a whole layer of attention."""
 
     def functional(self) -> Map:
         return self

@@ -52,7 +52,7 @@ class Recurrence(Map):
         self.mode: str = module.mode
         self.padded: bool = module.padded
         self.marked = self.padded and not self.is_linear
-        """Whether the output has, besides h, a feature that marks the real steps and does not move."""
+        """True if the output has, besides h, a feature that marks the real steps and does not move."""
         self.hidden: int = module.hidden_size
         self.features = self.hidden + self.marked
 

@@ -18,7 +18,7 @@ class Series:
         self.pairs = list(zip(self.maps, self.slices, strict=True))
         self.first_with_parameters = next((i for i, m in enumerate(self.maps) if m.names), len(self.maps))
         self.affine = len(self.maps) == 1 and self.maps[0].affine
-        """Whether the output is linear in the input and in the parameters."""
+        """True if the output is linear in the input and in the parameters."""
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
         """As for one map; v is propagated no further than to the first map with parameters."""

@@ -5,12 +5,12 @@ import os
 
 
 def started() -> bool:
-    """Whether torchrun has started this process."""
+    """Return whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def first() -> bool:
-    """Whether this process prints and writes for all."""
+    """Return whether this process prints and writes for all."""
     return not started() or os.environ["RANK"] == "0"
 
 
@@ -25,5 +25,5 @@ def device(name: str) -> str:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started this process again, after one has failed."""
+    """Return whether torchrun has started this process again, after one has failed."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

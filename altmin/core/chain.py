@@ -153,7 +153,7 @@ class Chain:
         """True if a module may change its buffers."""
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
-        """Whether an input that is not finite makes the first code so too."""
+        """True if an input that is not finite makes the first code so too."""
         inner = [each for block in blocks for m in block.maps for each in m.inner]
         closed = [each.module for each in inner if each.module is not None and not each.uses_autograd]
         whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
@@ -293,7 +293,7 @@ def _is_setting(name: str, value: Any) -> bool:
 
 
 def _hooks_for_all_modules() -> bool:
-    """Whether someone has registered one; those of torch itself only count operations."""
+    """Return whether someone has registered one; those of torch itself only count operations."""
     hooks = [hook for each in GLOBAL_HOOKS for hook in each.values()]
     return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 

@@ -54,7 +54,7 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether no graph crosses a block: none leaves the one module in which it was made."""
+        """True if no graph crosses a block: none leaves the one module in which it was made."""
         return not any(finding.escaped for finding in self.findings)
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def _after(owner: Any, name: str, note: Callable[[Any], None]) -> None:
 
 
 def _by_function(m: Any) -> bool:
-    """Whether the vjp of a linear map is torch's, by a graph of its own."""
+    """Return whether the vjp of a linear map is torch's, by a graph of its own."""
     return isinstance(m, LinearModule) and not isinstance(m, Reshape | AveragePool2d | Scaling)
 
 

@@ -83,7 +83,7 @@ def _reshape(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
 
 
 def _is_batch_size(nodes: Sequence[fx.Node], given: fx.Node) -> bool:
-    """Whether the nodes are x.size(0), x.shape[0] or x.size()[0]."""
+    """Return whether the nodes are x.size(0), x.shape[0] or x.size()[0]."""
     calls, entry = [(node.target, node.args) for node in nodes], (operator.getitem, (nodes[0], 0))
     shapes = [(getattr, (given, "shape")), entry], [("size", (given,)), entry]
     return calls == [("size", (given, 0))] or calls in shapes

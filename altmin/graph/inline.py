@@ -30,13 +30,13 @@ def name_of(node: fx.Node) -> str:
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether a module is torch's, or has a closed form: it is never opened."""
+    """Return whether a module is torch's, or has a closed form: it is never opened."""
     torch_own = type(module).__module__.startswith("torch.") and not isinstance(module, nn.Sequential | fx.GraphModule)
     return torch_own or type(module) in CLOSED_FORMS
 
 
 def is_plain(module: nn.Module) -> TypeGuard[nn.Sequential]:
-    """Whether a module does nothing but feed each of its modules into the next."""
+    """Return whether a module does nothing but feed each of its modules into the next."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own_call(module)
 
 

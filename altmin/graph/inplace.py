@@ -20,7 +20,7 @@ MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.drop
 
 
 def changes_its_input(node: fx.Node, owner: nn.Module) -> bool:
-    """Whether a node may change one of its arguments."""
+    """Return whether a node may change one of its arguments."""
     if node.op == "call_module":
         return any(getattr(m, "inplace", False) for m in owner.get_submodule(str(node.target)).modules())
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -52,8 +52,8 @@ def settle(graph: fx.Graph, owner: nn.Module) -> None:
 
 
 def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False) -> bool:
-    """Whether a node changes memory in which another value may lie that is used later: a view, a buffer or a parameter.
-    surely: without modules that may do so inside."""
+    """Return whether a node changes memory in which another value may lie that is used later: a view, a buffer or a
+    parameter. surely: without modules that may do so inside."""
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     roots: dict[fx.Node, set[fx.Node]] = {}
 
@@ -75,7 +75,7 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
 
 
 def _is_new(node: fx.Node, owner: nn.Module) -> bool:
-    """Whether the value of a node surely has memory of its own."""
+    """Return whether the value of a node surely has memory of its own."""
     if node.op == "call_module":
         module = owner.get_submodule(str(node.target))
         return is_known(module) and not own_call(module) and not isinstance(module, MODULES_OF_VIEWS)

@@ -15,7 +15,7 @@ LAST_STATE = {nn.RNN: (1, -1), nn.GRU: (1, -1), nn.LSTM: (1, 0, -1)}
 
 
 def has_layers(model: nn.Module) -> bool:
-    """Whether a recurrent module of torch is among a model's modules."""
+    """Return whether a recurrent module of torch is among a model's modules."""
     return any(type(m) in KINDS for m in model.modules())
 
 
@@ -57,7 +57,7 @@ def layers(module: nn.RNNBase, padded: bool = False) -> list[nn.Module]:
 
 
 def _has_codes(module: nn.RNNBase) -> bool:
-    """Whether it is none of our own, its samples come first, and it is one of the kinds that have an activation across
-    time (`calculus.recurrent`), in one direction."""
+    """Return whether it is none of our own, its samples come first, and it is one of the kinds that have an activation
+    across time (`calculus.recurrent`), in one direction."""
     known = type(module) in KINDS and module.mode != "RNN_RELU"
     return known and module.batch_first and not module.proj_size and not module.bidirectional

@@ -38,7 +38,7 @@ def regions(nodes: Sequence[fx.Node], flow: Nodes, alone: Nodes, given: Nodes, m
 
 
 def _sound(outputs: Sequence[fx.Node], group: Nodes, loose: Nodes) -> bool:
-    """Whether a group outputs one tensor, or nothing; the one output of a node by itself may be of any type."""
+    """Return whether a group outputs one tensor, or nothing; the one output of a node by itself may be of any type."""
     return not outputs or (len(outputs) == 1 and (is_tensor(outputs[0]) or not any(node in loose for node in group)))
 
 

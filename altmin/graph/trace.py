@@ -121,7 +121,7 @@ def _of_graph(
 
 
 def _inside(name: str, at: Collection[str]) -> bool:
-    """Whether a place to cut lies inside a module of this name."""
+    """Return whether a place to cut lies inside a module of this name."""
     return any(each.startswith(f"{name}.") for each in at)
 
 
@@ -206,7 +206,7 @@ def _cuts(
 
 
 def _weightless(segment: Segment) -> bool:
-    """Whether a segment needs a `Piece` and surely has no parameters."""
+    """Return whether a segment needs a `Piece` and surely has no parameters."""
     used = [node for each in segment.nodes for node in (each, *each.all_input_nodes)]
     return not _is_a_module(segment) and not any(node.op in ("call_module", "get_attr") for node in used)
 

@@ -52,7 +52,7 @@ def passing(nodes: Sequence[fx.Node], given: Nodes) -> set[fx.Node]:
 
 
 def is_size(node: fx.Node) -> bool:
-    """Whether a value is an attribute of a tensor: a shape, a type, a device."""
+    """Return whether a value is an attribute of a tensor: a shape, a type, a device."""
     return node.target in SIZES or (node.target is getattr and node.args[1] in ATTRIBUTES)
 
 
@@ -92,7 +92,7 @@ def following(owner: nn.Module, nodes: Sequence[fx.Node], given: Nodes, begin: N
 
 
 def _indexes(owner: nn.Module, node: fx.Node) -> bool:
-    """Whether an embedding reads a value, which are integers then."""
+    """Return whether an embedding reads a value, which are integers then."""
     called = [owner.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
     tables = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in called)
     return tables or any(user.target is nn.functional.embedding for user in node.users)
@@ -109,7 +109,7 @@ def with_constants(inner: Nodes, among: Nodes, nodes: Sequence[fx.Node]) -> list
 
 
 def is_tensor(node: fx.Node) -> bool:
-    """Whether a value may be passed on as a tensor: one that is indexed by a number or a name, or has an
+    """Return whether a value may be passed on as a tensor: one that is indexed by a number or a name, or has an
     attribute that tensors lack, may be something else."""
     if is_size(node):
         return False

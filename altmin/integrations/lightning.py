@@ -130,7 +130,7 @@ class AltMinModule(pl.LightningModule):
             self.log(f"{part}_{name}", measure(output, y), batch_size=len(x), prog_bar=True, sync_dist=True)
 
     def _due(self, interval: str, count: int, watching: bool = False) -> bool:
-        """Whether the scheduler steps after this number of batches of an epoch ("step"), or of epochs."""
+        """Return whether the scheduler steps after this number of batches of an epoch ("step"), or of epochs."""
         if not self.plan or (self.plan["interval"], _watches(self.plan)) != (interval, watching):
             return False
         return bool(count % self.plan["frequency"] == 0)

@@ -160,7 +160,7 @@ class AltMinStep(CapturedStep):
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
         kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in am.updates.rules.values())
         self.pure = not kernels or (self.compiled is not None and count <= WITH_ADAM.get(first.device.type, 0))
-        """Whether updates are functions of tensors, not kernels that work in place."""
+        """True if updates are functions of tensors, not kernels that work in place."""
         self.channels_last = _gains_by_channels_last(am.model)
         self.known = am.penalty.value
         self.numbers = am.updates.numbers()
@@ -172,7 +172,7 @@ class AltMinStep(CapturedStep):
         self.before: list[Any] | None = None
         """What is part of the recording, once the first step has been taken."""
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
-        """Whether all steps have been finite (1, else 0), how many were taken, and mu."""
+        """True if all steps have been finite (1, else 0), how many were taken, and mu."""
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:

@@ -61,7 +61,7 @@ class Distributed(Wrapper):
 
     @property
     def takes_rows(self) -> bool:
-        """Whether the method keeps variables for each sample."""
+        """True if the method keeps variables for each sample."""
         return bool(getattr(self.method, "takes_rows", False))
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
@@ -126,5 +126,5 @@ class Distributed(Wrapper):
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether a function has an argument `context`, or takes any by name."""
+    """Return whether a function has an argument `context`, or takes any by name."""
     return any(p.name == "context" or p.kind is p.VAR_KEYWORD for p in signature(function).parameters.values())

@@ -188,7 +188,7 @@ def schedule(stage: int, stages: int, parts: int) -> list[tuple[bool, int]]:
 
 
 def _draws(chain: Chain) -> bool:
-    """Whether a pass may draw random numbers: by dropout, or inside a module that goes through autograd."""
+    """Return whether a pass may draw random numbers: by dropout, or inside a module that goes through autograd."""
     modules = list(chain.model.modules())
     dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in modules)
     return dropout or (any(block.uses_autograd for block in chain) and any(m.training for m in modules))

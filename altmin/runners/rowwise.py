@@ -1,4 +1,4 @@
-"""Whether a model computes the output of every sample by itself, so that ranks can have some of the samples each."""
+"""True if a model computes the output of every sample by itself, so that ranks can have some of the samples each."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence

@@ -147,7 +147,7 @@ class PrintedCodes:
 
 
 def _reads_every_step(chain: Chain) -> bool:
-    """Whether the second block is a linear map of every step, and not the last one."""
+    """Return whether the second block is a linear map of every step, and not the last one."""
     return len(chain) > 2 and not chain.blocks[1].prelude.maps and isinstance(chain.blocks[1].core.maps[0], Linear)
 
 

@@ -70,7 +70,7 @@ class LayerMemory:
     every: int
 
     def is_due(self, count: int) -> bool:
-        """Whether B is computed again in this update, counted from 1.
+        """Return whether B is computed again in this update, counted from 1.
 
         >>> memory = LayerMemory(0.9, 0.95, 1.0, "adam", rank=32, every=10)
         >>> [n for n in range(1, 35) if memory.is_due(n)]

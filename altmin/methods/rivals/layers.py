@@ -19,7 +19,7 @@ class Layer(NamedTuple):
 
     @property
     def trained(self) -> bool:
-        """Whether its weights may move."""
+        """True if its weights may move."""
         return self.linear.weight.requires_grad
 
 
