@@ -262,3 +262,15 @@ WRONG = {
 def test_settings_that_make_no_sense_are_refused(words):
     with pytest.raises(ValueError, match=words):
         WRONG[words]()
+
+
+@pytest.mark.parametrize("frozen", [(4,), (0, 2, 4)])
+def test_inner_steps_leave_frozen_blocks_as_they_are(frozen):
+    model, x, y = setting()
+    for i in frozen:
+        model[i].requires_grad_(False)
+    before = values(model)
+    rule = altmin.FittedMemory(rest=altmin.LocalAdam(0.1, steps=3)) if len(frozen) == 1 else altmin.LocalAdam(steps=3)
+    trainer(model, rule).step(x, y)
+    moved = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
+    assert moved == [2 * (i // 2) not in frozen for i in range(6)]

@@ -16,10 +16,9 @@ from altmin.core.chain import Chain, Theta
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.decay import undecayed
 from altmin.core.weights.local import BoundOptimizer
-from altmin.core.weights.rule import Change, Proposal, Schedulable, WeightRule, finite, write
+from altmin.core.weights.rule import ByBlock, Change, Proposal, Schedulable, WeightRule, finite, write
 
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
-Contributions = Mapping[int, Any]
 Problems = Mapping[int, Problem]
 
 
@@ -86,7 +85,7 @@ class Updates:
             numbers.update(dict.fromkeys(blocks, present))
         return numbers
 
-    def rates(self, samples: Any, kind: int, numbers: Contributions | None = None) -> dict[int, dict[str, Any]]:
+    def rates(self, samples: Any, kind: int, numbers: ByBlock | None = None) -> dict[int, dict[str, Any]]:
         """Return what `WeightRule.update` gets for every block. numbers: of the rules, None for the present ones."""
         rates = {}
         for l, mine in (self.numbers() if numbers is None else numbers).items():
@@ -114,7 +113,7 @@ class Updates:
             contributions[l] = measured if total is None else total.add(measured)
         return contributions
 
-    def untied(self, contributions: Contributions) -> Contributions:
+    def untied(self, contributions: ByBlock) -> ByBlock:
         """Return contributions in which the gradient of a parameter of several blocks is the sum of theirs, in the
         first block that has it."""
         if not self.owned:
@@ -126,29 +125,25 @@ class Updates:
         return {l: [totals[id(p)] for p in self.own(l, self.theta[l])] for l in contributions}
 
     def changes(
-        self,
-        theta: Theta,
-        states: Mapping[int, Any],
-        contributions: Contributions,
-        rates: Mapping[int, Any],
-        problems: Problems,
+        self, theta: Theta, states: ByBlock, contributions: ByBlock, rates: ByBlock, problems: Problems
     ) -> dict[int, Change]:
         """Return the changes of the blocks' own parameters, and the next states, as functions of tensors. problems:
         those of the contributions, on which rules with several inner steps take the others."""
         changes = self._changes(theta, states, contributions, rates)
         for step in range(1, self.inner_steps):
+            left = [l for l in contributions if self.rules[l].inner_steps > step]
+            if not left:
+                break
             new, after = self._moved(theta, changes), {**states, **{l: state for l, (_, state) in changes.items()}}
-            rest = {l: problems[l].after(theta[l], new[l]) for l in contributions if self.rules[l].inner_steps > step}
-            total = BucketedSum(next(iter(rest.values())).context)
+            rest = {l: problems[l].after(theta[l], new[l]) for l in left}
+            total = BucketedSum(rest[left[0]].context)
             measured = self.measure(new, rest, total)
             total.finish()
             for l, (more, state) in self._changes(new, after, measured, rates).items():
                 changes[l] = [a + b for a, b in zip(changes[l][0], more, strict=True)], state
         return changes
 
-    def _changes(
-        self, theta: Theta, states: Mapping[int, Any], contributions: Contributions, rates: Mapping[int, Any]
-    ) -> dict[int, Change]:
+    def _changes(self, theta: Theta, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
         """Return the changes by one update of every rule."""
         changes: dict[int, Change] = {}
         untied = self.untied(contributions)
@@ -165,12 +160,12 @@ class Updates:
         return [[q + moves.get(id(p), 0.0) for p, q in zip(params, old, strict=True)] for params, old in blocks]
 
     def propose(
-        self, contributions: Contributions, samples: Any, problems: Problems, numbers: Contributions | None = None
+        self, contributions: ByBlock, samples: Any, problems: Problems, numbers: ByBlock | None = None
     ) -> Proposal:
         """Return the next update; arguments as in `changes` and `rates`."""
         rates = self.rates(samples, self.kind(self.count + 1), numbers)
         with torch.autocast(self.theta[0][0].device.type, enabled=False):
-            if self.inner_steps > 1 and problems:
+            if self.inner_steps > 1 and problems and contributions:
                 changes = self.changes(self.theta, self.states, contributions, rates, problems)
                 return Proposal(finite(changes), partial(self.write, changes))
             untied = self.untied(contributions) if self.owned else contributions
@@ -194,7 +189,7 @@ class Updates:
         """Apply what `changes` has returned, where ok."""
         write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)
 
-    def update(self, contributions: Contributions, samples: Any, problems: Problems) -> None:
+    def update(self, contributions: ByBlock, samples: Any, problems: Problems) -> None:
         """Take the step of one mini-batch. `Diverged`, and nothing changes, if weights or state would not be
         finite."""
         proposal = self.propose(contributions, samples, problems)
@@ -207,7 +202,7 @@ class Updates:
         torch.clear_autocast_cache()  # of rounded weights
         self.count += 1
 
-    def gather(self, contributions: Contributions, samples: int) -> None:
+    def gather(self, contributions: ByBlock, samples: int) -> None:
         """Add a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if it
         is not finite."""
         for l, each in contributions.items():
