@@ -74,14 +74,12 @@ class Updates:
 
     def numbers(self) -> dict[int, dict[str, Any]]:
         """Return the numbers of every block's rule, with "lr" as a scheduler has it now."""
-        rates = {
-            rule: group["lr"] for (rule, _), group in zip(self.scheduled, self.optimizer.param_groups, strict=False)
-        }
         numbers: dict[int, dict[str, Any]] = {}
+        groups = iter(self.optimizer.param_groups)
         for rule, blocks in self.by_rule:
             present = rule.numbers()
-            if rule in rates:
-                present["lr"] = rates[rule]
+            if "lr" in present:
+                present["lr"] = next(groups)["lr"]
             numbers.update(dict.fromkeys(blocks, present))
         return numbers
 
