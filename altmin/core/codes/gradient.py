@@ -8,11 +8,10 @@ output; at the top that of the mean loss. Sums are over the whole mini-batch. Wi
     c <- c - m g,         m = the product of the lengths a above,        r = delta - a q,        next delta = g.
 
 Below the loss r is its gradient at the moved output. The gradient of the block's parameters is that of <r, F> at its
-encoded input: as share goes to 0, backprop's.
+encoded input: as share goes to 0, backprop's. Deltas stay in the scale of the loss, however deep the network.
 
-Deltas stay in the scale of the loss, however deep the network. The loss and the price of moving the last code never
-rise together: a length by which they would becomes 0. The other terms of f fall to first order, as if blocks were
-linear: of |delta - (F(c) - F(c - m a g)) / (m a)|^2 + |a g|^2 a length a minimises the linear part.
+The loss and the price of moving the last code never rise together: a length by which they would becomes 0. The other
+terms of f fall to first order: a minimises |delta - a q|^2 + |a g|^2, which they are where blocks are linear.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +25,7 @@ from altmin.common.errors import demand, shown
 from altmin.core.codes.problem import Encoded, Moved, OutputLoss, Problem, Target, unmoved
 
 ORDERS = ("codes-first", "weights-first")
-TINY = 1e-30
-"""Added to divisors: codes whose squared gradient is smaller do not move."""
+TINY = 1e-30  # added to divisors: codes whose squared gradient is smaller do not move
 Number = Any
 """A float, or a tensor without dimensions where steps are recorded (`Context.numbers`)."""
 Gradient = Callable[[Tensor], Tensor]
@@ -51,7 +49,8 @@ class GradientCodes:
 
     share: how much of the gradient at a block's output the move of the code below may take away from its weights, from
     0, where codes do not move and gradients are backprop's, to 1, the full step. order: "codes-first" fits hidden
-    weights to the residual after the codes below have moved (r = delta - a q), "weights-first" to the whole delta.
+    weights to the residual after the codes below have moved (r = delta - a q), "weights-first" to the whole delta, so
+    that gradients in hidden blocks are backprop's at any share.
     """
 
     def __init__(self, share: float = 0.1, order: str = "codes-first"):
@@ -95,8 +94,7 @@ class GradientCodes:
         return Moved(problems[::-1], costs[::-1], squares[: len(blocks)][::-1], below)
 
     def direction(self, above: Encoded, delta: Tensor, below: Sequence[Encoded]) -> Direction:
-        """Return how the code below a block moves, given the gradient at the block's output. below: the block of that
-        code, if it is known."""
+        """Return the move of the code below a block. delta: at its output; below: the code's own block, if known."""
         F, p, _, saved, *_ = above
         g = F.vjp(p, saved, delta)
         return Direction(g, F.jvp(p, saved, g), g, g)
