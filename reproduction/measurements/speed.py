@@ -30,7 +30,7 @@ COMMANDS = {
         "fastest": "--model mlp-2x100,mlp-2x500,mlp-1x300@higgs,lenet5,resnet18-32@cifar10:64"
         " --methods am-adam,adam,adam:fused=true --threads 2 --seconds 150",
         "ordinary": f"--model mlp-2x100,mlp-2x500,lenet5 --methods am-adam,am-mem,am-mem-fitted {TWO}",
-        "ordinary-higgs": f"--data higgs --model mlp-1x300 --methods am-adam,am-mem,am-mem-fitted {TWO}",
+        "ordinary-higgs": f"--model mlp-1x300@higgs --methods am-adam,am-mem,am-mem-fitted {TWO}",
         "recurrent": "--model elman-15@mnist-rows:200,elman-50@mnist-rows:200,gru-1x64@mnist-rows:200,"
         "lstm-1x64@mnist-rows:200,elman-15@mnist-sequential:200,mingru-1x64@mnist-rows:200"
         " --methods am-adam,adam --modes eager --threads 1 --seconds 70",
