@@ -171,6 +171,7 @@ class AltMinStep(CapturedStep):
                 self.numbers[l]["lr"] = rate
         self.before: list[Any] | None = None
         """What is part of the recording, once the first step has been taken."""
+        self.held: list[Tensor] = []
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
         """True if all steps have been finite (1, else 0), how many were taken, and mu."""
 
@@ -179,7 +180,8 @@ class AltMinStep(CapturedStep):
         self.am.check_once(x, y)
         found = self.compiled(x, y, kind, True) if self.compiled and kind == 0 else None
         values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
-        overwrite(self.am.code_states, states, ok)
+        if states:
+            overwrite(self.am.code_states, states, ok)
         if grads:
             self.am.updates.propose(grads, len(x), {}, self.numbers).apply(ok)
         self.before = self.before or self._fixed()
@@ -234,7 +236,8 @@ class AltMinStep(CapturedStep):
             }
             for part in (self.am.codes, self.am.penalty, *rules)
         ]
-        return [options, [(t.data_ptr(), t.requires_grad) for t in self.tensors()[1:]]]
+        self.held = self.held or self.tensors()[1:]  # which stay where they are
+        return [options, [(t.data_ptr(), t.requires_grad) for t in self.held]]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
