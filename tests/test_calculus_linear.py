@@ -63,6 +63,31 @@ def test_the_columns_of_a_regression_give_the_output_and_the_gradients(make, sha
     close(r.T @ a, grads)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_each_group_of_a_convolution_has_rows_of_its_own(bias):
+    torch.manual_seed(0)
+    module = nn.Conv2d(6, 6, (3, 2), stride=(1, 2), padding=1, groups=3, bias=bias).double()
+    x = torch.randn(2, 6, 5, 4, dtype=torch.float64)
+    W = module.weight.flatten(1)
+    W = torch.cat([W, module.bias[:, None]], 1) if bias else W
+    outputs = module(x).flatten(2).mT.flatten(0, 1)  # places of all samples, channels
+    close(torch.einsum("gri,goi->rgo", map_of(module).rows(x), W.unflatten(0, (3, 2))).flatten(1), outputs)
+
+
+def test_rows_may_be_those_of_some_places_evenly_spread():
+    linear = map_of(nn.Linear(5, 4))
+    for shape in ((12,), (2, 6), (2, 3, 2)):
+        x = torch.randn(3, *shape, 5)
+        places = linear.rows(x).unflatten(0, (3, 12))
+        close(linear.rows(x, 5), places[:, ::3].flatten(0, 1))  # every third: at most five of twelve
+    x = torch.randn(3, 5)
+    close(linear.rows(x, 5), linear.rows(x))
+    x, convolution = torch.randn(2, 3, 10, 9), map_of(nn.Conv2d(3, 4, (3, 2), dilation=(1, 2)))
+    places = convolution.rows(x).unflatten(0, (2, 8, 7))
+    close(convolution.rows(x, 6), places[:, ::3, ::3].flatten(0, 2))  # every third one each way: nine of 56
+    close(convolution.rows(x, 100), places.flatten(0, 2))
+
+
 @pytest.mark.parametrize("make", [lambda: nn.Conv2d(2, 4, 2, groups=2), lambda: nn.ConvTranspose2d(2, 2, 2)])
 def test_a_convolution_without_such_columns_says_so(make):
     assert not map_of(make()).is_linear
