@@ -141,7 +141,8 @@ class CrossEntropy(Loss):
         """Return a row of weights for each label, over their number."""
         n, rest = len(label), self.smoothing / classes
         rows = output.new_full((classes, n), rest / n)
-        return rows.scatter(0, label.unsqueeze(0), (1 - self.smoothing + rest) / n).mT
+        own = output.new_full((1, n), (1 - self.smoothing + rest) / n)  # compiled, a number would be one of float32
+        return rows.scatter(0, label.unsqueeze(0), own).mT
 
     def functional(self) -> Loss:
         return CrossEntropy(self.smoothing, self.ignored, reads=False)
