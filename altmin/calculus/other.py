@@ -106,7 +106,7 @@ class AnyModule(Map):
 
     def commit(self, kept: dict[str, Tensor]) -> None:
         for name, buffer in self.module.named_buffers():
-            buffer.copy_(kept[name])
+            torch.atleast_1d(buffer).copy_(kept[name])  # as `common.state.overwrite` does
 
     def _pulled(self, p: Params, saved: Pass, v: Tensor) -> Sequence[Tensor]:
         """Return J^T v for the inputs that move."""

@@ -94,7 +94,10 @@ def _moment(name: str, value: Any, p: Tensor, what: str) -> Any:
 def overwrite(old: Any, new: Any, ok: Tensor | None = None) -> None:
     """Write a tree of new tensors over old ones, which stay where they are; all of them, or none unless ok."""
     for a, b in zip(pytree.tree_leaves(old), pytree.tree_leaves(new), strict=True):
-        a.copy_(b if ok is None else torch.where(ok, b, a))
+        if ok is None:
+            a.copy_(b)
+        else:  # compiled, torch does not write to a float64 on a CPU that has no dimension
+            torch.atleast_1d(a).copy_(torch.where(ok, b, a))
 
 
 def demand_separate(named: Iterable[tuple[str, Tensor]]) -> None:

@@ -343,7 +343,7 @@ def _commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
     for m, saved in statistics:
         m.commit(saved)
     for b, old in zip(buffers, before, strict=True):
-        b.copy_(torch.where(ok, b, old))
+        torch.atleast_1d(b).copy_(torch.where(ok, b, old))  # as in `overwrite`
 
 
 def _gains_by_channels_last(model: nn.Module) -> bool:

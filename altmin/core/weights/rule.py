@@ -120,7 +120,7 @@ def write(theta: ByBlock, states: ByBlock, changes: Mapping[int, Change], ok: Te
     for l, (moves, state) in changes.items():
         for q, move in zip(theta[l], moves, strict=True):
             if q.requires_grad:
-                q.add_(move if ok is None else torch.where(ok, move, 0.0))
+                torch.atleast_1d(q).add_(move if ok is None else torch.where(ok, move, 0.0))  # as `overwrite` does
         overwrite(states[l], state, ok)
 
 
