@@ -1,26 +1,30 @@
 """The co-activation memory for people who keep backpropagation: a torch optimizer."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch.nn.utils.rnn import PackedSequence
 
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
-from altmin.core.weights.adam_sgd import adam
+from altmin.common.errors import demand
 from altmin.core.weights.decay import groups, undecayed
-from altmin.core.weights.layer_memory import Given, LayerMemory
-from altmin.core.weights.memory import adam_coefficients, checked, inputs, moments, parted
-from altmin.core.weights.rule import as_matrix
+from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
+from altmin.core.weights.memory import Row, checked, sampled, step_
 
 LAYERS: dict[type, type[Affine]] = {
-    nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution
+    nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution,
+    nn.RNN: Linear, nn.GRU: Linear, nn.LSTM: Linear,
 }  # fmt: skip
-ADAM = {"step", "exp_avg", "exp_avg_sq"}
-"""The state of a parameter without a memory."""
+ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
+"""The state of every parameter, and what that of weights with a memory has besides."""
+Getter = Callable[[Any, Any], Tensor | None]
+"""(input, output) of a call of a module -> the inputs (samples, ..., features) of one of its matrices, None if these
+are not known."""
 
 
 class CoActivation(torch.optim.Optimizer):
@@ -31,236 +35,332 @@ class CoActivation(torch.optim.Optimizer):
         optimizer.step()
         optimizer.zero_grad()
 
-    Linear layers and convolutions have a memory of their inputs, which hooks take from every call that the loss is
-    differentiated through; all other parameters, and layers whose weights are shared or used without calling the layer,
-    take steps of Adam. Options as in `CoActivationMemory`. Works with autocast, gradient accumulation,
-    schedulers, and, since every rank averages its memory with the others of the default process group,
-    `DistributedDataParallel`. `close` removes the hooks; a copy of the model has none.
+    The weights of linear layers, convolutions and recurrent layers have a memory of their inputs, which hooks take from
+    every call that the loss is differentiated through; all other parameters, and weights that are shared or used
+    without calling the layer, take steps of Adam.
+
+    params: the model, or parameters or groups of them as for any optimizer; then `model` is the module that calls their
+    layers. Other options as in `CoActivationMemory`; a group may have an "lr" and a "weight_decay" of its own,
+    decay_biases acts where params is the model. Works with autocast, gradient accumulation, gradient checkpointing,
+    schedulers, and, since every rank adds its inputs to those of the others in the default process group,
+    `DistributedDataParallel`. `close` removes the hooks, as the end of the optimizer does; a copy of the model has
+    none.
     """
 
     def __init__(  # noqa: PLR0913
         self,
-        model: nn.Module,
+        params: nn.Module | Iterable[Any],
         lr: float = 0.004,
         beta: float = 0.9,
-        forget: float = 0.95,
+        forget: float = 0.6,
         damping: float = 1.0,
-        length: str = "adam",
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
         every: int = 10,
-        rows: int = 100,
+        rows: int = 200,
+        model: nn.Module | None = None,
     ):
+        of = "CoActivation"
+        demand(of, "lr", lr)
+        demand(of, "weight_decay", weight_decay)
+        self.memory = checked(of, LayerMemory(forget, damping, rank, every), beta, rows)
+        if isinstance(params, nn.Module):
+            model, parameters = params, list(params.parameters())
+            params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         if not isinstance(model, nn.Module):
-            raise TypeError(f"CoActivation takes the model, not its parameters, given {type(model).__name__}")
-        memory = LayerMemory(beta, forget, damping, length, rank, every)
-        self.memory = checked("CoActivation", memory, lr, weight_decay, rows)
-        parameters = list(model.parameters())
-        if not any(p.requires_grad for p in parameters):
+            raise TypeError(
+                "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
+                f"parameters CoActivation(parameters, model=model), given {type(params).__name__} alone"
+            )
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "updates": 0})
+        every_one = [p for group in self.param_groups for p in group["params"]]
+        if not any(p.requires_grad for p in every_one):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self.recorders = [Recorder(m, self.memory, rows) for m in _layers(model)]
+        if any(hasattr(p, "placements") for p in every_one):
+            raise ValueError(
+                "CoActivation needs whole matrices, and fully_shard leaves each rank a part of them; train with "
+                "DistributedDataParallel"
+            )
+        self.beta = beta
+        self.recorders = [Recorder(m, name, inputs, self.memory, rows) for m, name, inputs in _matrices(model)]
+        weakref.finalize(self, _close, self.recorders)
+        self._listen()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step along the gradients of all parameters that have one. closure: computes these and returns the
+        """Take one step along the gradients of all parameters that have one. closure: computes these and returns the
         loss, which is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        contributions = self._averaged([recorder.take() for recorder in self.recorders])
-        changes: dict[Tensor, Tensor] = {}
-        rates = {p: group["lr"] for group in self.param_groups for p in group["params"]}
-        given = []
-        for recorder, new in zip(self.recorders, contributions, strict=True):
-            own = recorder.own
-            known = new is not None or "A" in self.state.get(own[0], {})
-            if known and recorder.whole and all(p.grad is not None for p in own):
-                given.append((own, self._given(own, new, recorder.groups, rates[own[0]])))
-        if given:
-            changes |= self._solved(given)
-        for p in (p for p in rates if p.grad is not None and p not in changes):
-            grad, state = p.grad.to_dense() if p.grad.is_sparse else p.grad, self.state[p]
-            state = state if "exp_avg" in state else {"step": _count(), **moments(p)}
-            count = state["step"] + 1
-            changes[p], m, v = adam(state["exp_avg"], state["exp_avg_sq"], grad, adam_coefficients(count, rates[p]))
-            self.state[p] = {"step": count, "exp_avg": m, "exp_avg_sq": v}
+        recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
+        news = self._measured() if self._is_due() else {}
+        rows = []
         for group in self.param_groups:
-            for p in (p for p in group["params"] if p in changes):
-                p.mul_(1 - group["lr"] * group["weight_decay"]).add_(changes[p])
+            group["updates"] += 1
+            for p in (p for p in group["params"] if p.grad is not None):
+                state, recorder, new = self.state[p], recorders.get(p), news.get(p)
+                wide = torch.promote_types(p.dtype, torch.float32) if recorder else p.dtype
+                if not state:
+                    moments = {name: torch.zeros_like(p, dtype=wide) for name in ADAM[1:]}
+                    state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device), **moments}
+                if recorder and new and "Y" not in state:
+                    state |= self.memory.init(p, recorder.groups)
+                if new:
+                    state["rows"] = new.pop("rows")
+                g, layer = p.grad.to_dense() if p.grad.is_sparse else p.grad, None
+                if recorder and "Y" in state:
+                    held = {name: state[name] for name in MEMORY}
+                    layer = Layer(state["exp_avg"], g, held, new, state["rows"] >= MANY_ROWS)
+                state["step"] += 1
+                step, mean, square = (state[name] for name in ADAM)
+                rows.append(Row(p, g, step, mean, square, group["lr"], group["weight_decay"], layer))
+        step_(self.memory, self.beta, rows)
+        self._listen()
         return loss
 
-    def _given(self, own: list[Any], new: Any, groups: int, lr: Any) -> Given:
-        """What the update of one layer depends on."""
-        state = self.state[own[0]]
-        state = dict(state) if "A" in state else {"step": _count(), **self.memory.init(as_matrix(own), groups)}
-        count = state.pop("step") + 1
-        new = new or {name: state[name] for name in ("A", "scale")}
-        return Given(state, new, as_matrix([p.grad for p in own]), count, lr, self.memory.is_due(int(count)))
+    def _is_due(self) -> bool:
+        """Return whether the next step refreshes the memories."""
+        return self.memory.is_due(self.param_groups[0]["updates"] + 1)
 
-    def _solved(self, given: list[tuple[list[Any], Given]]) -> dict[Tensor, Tensor]:
-        """The changes of the layers' parameters."""
-        changes: dict[Tensor, Tensor] = {}
-        with torch.autocast(given[0][0][0].device.type, enabled=False):
-            found = self.memory.update([each for _, each in given])
-        for (own, each), (change, after) in zip(given, found, strict=True):
-            self.state[own[0]] = {"step": each.steps, **after}
-            changes |= dict(zip(own, parted(change, own), strict=True))
-        return changes
+    def _listen(self) -> None:
+        """Let hooks record calls if the next step needs them, and drop what they have recorded."""
+        due = self._is_due()
+        for recorder in self.recorders:
+            recorder.listen(due)
 
-    def _averaged(self, contributions: list[Any]) -> list[Any]:
-        """The means over those ranks of the default process group that have called a layer, all in one message for each
-        type."""
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return contributions
-        parts = []
-        for recorder, new in zip(self.recorders, contributions, strict=True):
-            zero = {} if new else self.memory.init(as_matrix(recorder.own), recorder.groups)
-            found = new or {name: zero[name] for name in ("A", "scale")}
-            parts.append({**found, "ranks": found["A"].new_full((), float(new is not None))})
-        leaves, form = pytree.tree_flatten(parts)
-        for kind in sorted({t.dtype for t in leaves}, key=str):
-            mine = [i for i, t in enumerate(leaves) if t.dtype == kind]
-            flat = torch.cat([leaves[i].reshape(-1) for i in mine])
-            dist.all_reduce(flat)
-            for i, part in zip(mine, flat.split([leaves[i].numel() for i in mine]), strict=True):
-                leaves[i] = part.view_as(leaves[i])
-        parts = pytree.tree_unflatten(leaves, form)
-        counts = torch.stack([part.pop("ranks").double() for part in parts]).tolist() if parts else []
-        return [
-            {name: t / ranks for name, t in part.items()} if ranks else None
-            for part, ranks in zip(parts, counts, strict=True)
-        ]
+    def _measured(self) -> dict[Tensor, dict[str, Any]]:
+        """Return for each weight what its memory takes from the mini-batch, as means over the samples of all ranks of
+        the default process group; nothing for layers that were not called, or whose inputs have squares that are not
+        finite."""
+        sums = [recorder.sums or {} for recorder in self.recorders]
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            sums = [each or recorder.zeros() for recorder, each in zip(self.recorders, sums, strict=True)]
+            every = [t for each in sums for t in each.values()]
+            for dtype in sorted({t.dtype for t in every}, key=str):
+                tensors = [t for t in every if t.dtype == dtype]
+                flat = torch.cat([t.reshape(-1) for t in tensors])
+                dist.all_reduce(flat)
+                for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+                    t.copy_(part.view_as(t))
+        measured: dict[Tensor, dict[str, Any]] = {}
+        for recorder, each in zip(self.recorders, sums, strict=True):
+            samples, rows = each["counts"].tolist() if each else (0.0, 0.0)
+            if each and samples:
+                new = {name: each[name] / samples for name in ("Y", "scale")}
+                if all(bool(t.isfinite().all()) for t in new.values()):
+                    measured[recorder.p] = {**new, "rows": rows}
+        return measured
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets gradients, and inputs that no step has used."""
+        """Forget gradients, and inputs that no step has used."""
         super().zero_grad(set_to_none)
-        for recorder in self.recorders:
-            recorder.take()
+        self._listen()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a `state_dict`. ValueError for that of another optimizer, or of other layers, `rank` or
-        `length` (nothing is changed then)."""
+        """Go on from a `state_dict`. ValueError for that of another optimizer, or of other layers or another `rank`
+        (nothing is changed then)."""
         params = [p for group in self.param_groups for p in group["params"]]
-        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
-        given = {p: state_dict["state"].get(i, {}) for p, i in zip(params, saved, strict=False)}
-        memories = {r.own[0]: self.memory.init(as_matrix(r.own), r.groups) for r in self.recorders}
-        for p, state in given.items():
-            shapes = {name: t.shape for name, t in memories.get(p, {}).items()}
-            fits = {n: t.shape for n, t in state.items() if n != "step"} == shapes if shapes else set(state) == ADAM
-            if state and not fits:
-                raise ValueError(
-                    "this is not the state of a CoActivation for these layers with "
-                    f"rank={self.memory.rank} and length={self.memory.length!r} (nothing was changed)"
-                )
+        numbers = [i for group in state_dict["param_groups"] for i in group["params"]]
+        saved = {p: state_dict["state"].get(i, {}) for p, i in zip(params, numbers, strict=False)}
+        shapes = {r.p: {n: t.shape for n, t in self.memory.init(r.p, r.groups).items()} for r in self.recorders}
+        fits = all("updates" in group for group in state_dict["param_groups"])
+        for p, state in saved.items():
+            memory = {name: t.shape for name, t in state.items() if name in MEMORY}
+            known = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
+            fits &= not state or (known and (not memory or memory == shapes.get(p)))
+        if not fits:
+            raise ValueError(
+                f"this is not the state of a CoActivation for these layers with rank={self.memory.rank} (nothing was "
+                "changed)"
+            )
         super().load_state_dict(state_dict)
-        for p, state in given.items():  # torch would round memories to the type of the weights
-            if "A" in state:
-                kept = {name: t.to(memories[p]["A"], copy=True) for name, t in state.items() if name != "step"}
-                self.state[p] = {"step": self.state[p]["step"], **kept}
+        for p, state in saved.items():  # torch would round moments and memories to the type of the weights
+            for name, t in state.items():
+                if isinstance(t, Tensor) and name != "step":
+                    self.state[p][name] = t.to(p.device, copy=True)
+        self._listen()
 
     def close(self) -> None:
-        """Removes the hooks; layers go on with the memories that they have."""
-        for recorder in self.recorders:
-            recorder.close()
+        """Remove the hooks; layers go on with the memories that they have."""
+        _close(self.recorders)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "memory": self.memory, "recorders": self.recorders}
-
-
-def _count() -> Tensor:
-    return torch.zeros((), dtype=torch.float64)
+        own = {"memory": self.memory, "beta": self.beta, "recorders": self.recorders}
+        return {**super().__getstate__(), **own}
 
 
 class Recorder:
-    """The hook of one layer: what its memory takes from its inputs since the last step. A copy of it records
-    nothing."""
+    """What the memory of one matrix, the parameter `name` of a module, takes from the module's calls since the last
+    step. A copy of it records nothing.
 
-    def __init__(self, module: Any, memory: LayerMemory, rows: int):
-        self.module, self.memory, self.rows, self.map = module, memory, rows, LAYERS[type(module)](module)
-        self.own: list[Any] = [p for p in (module.weight, module.bias) if p is not None]
-        self.groups, self.dims = getattr(module, "groups", 1), module.weight.ndim
-        self.sum: dict[str, Tensor] | None = None
-        self.calls, self.pass_ = 0, -1
-        self.handle = module.register_forward_hook(self, with_kwargs=True)
+    sums: sums over samples, None without calls; "counts" are the numbers of samples and of rows.
+    """
+
+    def __init__(self, module: Any, name: str, inputs: Getter, memory: LayerMemory, rows: int):
+        self.name, self.inputs, self.memory, self.limit = name, inputs, memory, rows
+        self.module, self.map = weakref.ref(module), LAYERS[type(module)](module)
+        self.map.module = None if isinstance(module, nn.RNNBase) else module
+        self.p: Any = getattr(module, name)
+        self.groups: int = self.map.groups
+        self.sums: dict[str, Tensor] | None = None
+        self.passed: dict[int, dict[str, Tensor]] = {}
+        """By the number of a backward pass: what its calls have added."""
+        self.due = True
+        self.handles = [module.register_forward_hook(Hook(weakref.ref(self)), with_kwargs=True)]
 
     @property
-    def whole(self) -> bool:
-        """True if the layer still has its parameters, and trains all of them."""
-        now = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
-        return [id(p) for p in now if p is not None] == [*map(id, self.own)] and all(p.requires_grad for p in self.own)
+    def is_whole(self) -> bool:
+        """True if the module still has the parameter, and trains it."""
+        return bool(self.p.requires_grad) and getattr(self.module(), self.name, None) is self.p
 
-    @torch.compiler.disable
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        if output.requires_grad and self.whole:
-            x = (*args, *kwargs.values())[0].detach()
-            output.register_hook(lambda _: self.record(x))
+    def listen(self, due: bool) -> None:
+        """Drop what is recorded, and record calls if due."""
+        self.sums, self.passed, self.due = None, {}, due
+        if len(self.handles) == 1 and self.p.requires_grad:  # torch refuses that hook before
+            self.handles.append(self.p.register_post_accumulate_grad_hook(Arrival(weakref.ref(self))))
 
-    def record(self, x: Tensor) -> None:
-        """Adds one call with inputs x. If the model has forgotten the gradients of earlier passes, so does this."""
-        now = torch._C._current_graph_task_id()
-        if now != self.pass_ and self.own[0].grad is None:
-            self.take()
-        self.pass_ = now
-        with torch.no_grad(), torch.autocast(self.own[0].device.type, enabled=False):
-            x = x.to(self.own[0].dtype)
-            x = x.unsqueeze(0) if x.ndim < self.dims else x
-            a, _, times = inputs(self.map, x, LOCAL, self.rows)
-            new = self.memory.measure(a, times / max(1, len(x)))
-        self.sum = new if self.sum is None else {name: self.sum[name] + new[name] for name in new}
-        self.calls += 1
+    def zeros(self) -> dict[str, Tensor]:
+        """Return the sums over no calls."""
+        memory = self.memory.init(self.p, self.groups)
+        return {"Y": memory["Y"], "scale": memory["scale"], "counts": memory["Y"].new_zeros(2, dtype=torch.float64)}
 
-    def take(self) -> dict[str, Tensor] | None:
-        """The mean over calls since the last time, None if there were none."""
-        found, calls = self.sum, self.calls
-        self.sum, self.calls = None, 0
-        return found and {name: t / calls for name, t in found.items()}
+    def called(self, x: Any, output: Any) -> None:
+        """Measure the inputs of a call; they count if a backward pass goes through one of its outputs."""
+        outputs = [t for t in (output if isinstance(output, tuple) else [output]) if isinstance(t, Tensor)]
+        outputs = [t for t in outputs if t.requires_grad]
+        a = self.inputs(x, output) if self.due and outputs and self.is_whole else None
+        if a is None or not a.numel():
+            return
+        with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
+            a = a.detach().to(self.p.dtype)
+            rows, _, times = sampled(self.map, a, LOCAL, self.limit)
+            counts = torch.tensor([len(a), len(a) * self.map.places(a)], dtype=torch.float64, device=a.device)
+            new: dict[str, Tensor] | None = {**self.memory.measure(rows, times), "counts": counts}
+
+        def arrived(_: Tensor) -> None:
+            nonlocal new
+            if new is not None:
+                now = torch._C._current_graph_task_id()
+                self.passed[now], new = _added(self.passed.get(now), new), None
+
+        for t in outputs:
+            t.register_hook(arrived)
+
+    def accumulated(self) -> None:
+        """Count the calls of the backward pass that has just added to the parameter's gradient."""
+        new = self.passed.pop(torch._C._current_graph_task_id(), None)
+        if new is not None:
+            self.sums = _added(self.sums, new)
 
     def close(self) -> None:
-        """Records no further calls."""
-        self.handle.remove()
+        """Record no further calls."""
+        for handle in self.handles:
+            handle.remove()
 
     def __reduce__(self) -> Any:
-        return _nothing, ()
+        return _Nothing, ()
+
+
+class Hook:
+    """The forward hook of a recorder, which ends with it. A copy does nothing."""
+
+    def __init__(self, recorder: Callable[[], Recorder | None] = lambda: None):
+        self.recorder = recorder
+
+    @torch.compiler.disable
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        recorder = self.recorder()
+        if recorder is not None and recorder.module() is module:
+            recorder.called((*args, *kwargs.values())[0], output)
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+class Arrival(Hook):
+    """The hook of a recorder's parameter."""
+
+    @torch.compiler.disable
+    def __call__(self, p: Tensor) -> None:
+        recorder = self.recorder()
+        if recorder is not None:
+            recorder.accumulated()
 
 
 class _Nothing:
-    """The hook of a copied model."""
+    """The recorder of a copied optimizer."""
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        """Records nothing."""
-
-    def take(self) -> Any:
+    @property
+    def is_whole(self) -> bool:
         """RuntimeError: a copied optimizer cannot go on."""
         raise RuntimeError(
             "a copy of CoActivation records no inputs; make a new one from the copied model, and give it the "
             "state_dict() of the first"
         )
 
+    sums = None
+
+    def listen(self, due: bool) -> None:
+        """There is no hook."""
+
     def close(self) -> None:
         """There is no hook."""
 
 
-def _nothing() -> _Nothing:
-    return _Nothing()
+def _added(sums: dict[str, Tensor] | None, new: dict[str, Tensor]) -> dict[str, Tensor]:
+    return new if sums is None else {name: sums[name] + new[name] for name in new}
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that may have a memory: their parameters belong to no other module, and are one matrix (for each
-    group). Hooks of others do not matter here, as for a `map_of` the layer."""
+def _close(recorders: list[Any]) -> None:
+    for recorder in recorders:
+        recorder.close()
+
+
+def _matrices(model: nn.Module) -> list[tuple[nn.Module, str, Getter]]:
+    """Return the matrices that may have a memory, each by its module, its name there and its inputs: they belong to no
+    other module. Hooks of others do not matter here, as for a `map_of` the layer."""
     owners: dict[int, int] = {}
     for m in model.modules():
         for p in m.parameters(recurse=False):
             owners[id(p)] = owners.get(id(p), 0) + 1
-    return [
-        m
-        for m in model.modules()
-        if type(m) in LAYERS
-        and "forward" not in vars(m)
-        and (getattr(m, "padding_mode", "zeros"), getattr(m, "padding", 0) == "same") == ("zeros", False)
-        and Affine.fits(m)
-        and all(owners[id(p)] == 1 for p in m.parameters(recurse=False))
-    ]
+    known = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
+    each = [(m, name, inputs) for m in known for name, inputs in _inputs(m).items()]
+    return [row for row in each if owners.get(id(getattr(row[0], row[1], None))) == 1]
+
+
+def _inputs(m: Any) -> dict[str, Getter]:
+    """Return the names of the matrices of a layer, and how their inputs are found."""
+    if isinstance(m, nn.RNNBase):
+        return _recurrent_inputs(m)
+    geometry = getattr(m, "padding_mode", "zeros"), getattr(m, "padding", 0) == "same"
+    if geometry != ("zeros", False) or not Affine.fits(m) or not LAYERS[type(m)](m).matrices:
+        return {}
+    return {"weight": lambda x, _: x if x.ndim >= m.weight.ndim else x.unsqueeze(0)}
+
+
+def _recurrent_inputs(m: nn.RNNBase) -> dict[str, Getter]:
+    """Return those of the first layer's input, and of the last layer's states, which are its output."""
+
+    def by_samples(t: Any) -> Tensor:
+        t = t.data if isinstance(t, PackedSequence) else t  # rows, with no order of their own
+        return t if m.batch_first or t.ndim < 3 else t.transpose(0, 1)
+
+    def states(output: Any) -> Any:
+        h = by_samples(output[0])
+        return (h if h.ndim == 3 else h.unsqueeze(0)).chunk(1 + int(m.bidirectional), -1)
+
+    def forward(_: Any, output: Any) -> Tensor | None:
+        return None if isinstance(output[0], PackedSequence) else states(output)[0][:, :-1]
+
+    def backward(_: Any, output: Any) -> Tensor | None:
+        return None if isinstance(output[0], PackedSequence) else states(output)[1][:, 1:]
+
+    getters: dict[str, Getter] = {}
+    for reverse in range(1 + m.bidirectional):
+        end = "_reverse" * reverse
+        getters[f"weight_ih_l0{end}"] = lambda x, _: by_samples(x)
+        getters[f"weight_hh_l{m.num_layers - 1}{end}"] = backward if reverse else forward
+    return getters

@@ -227,7 +227,8 @@ def course(losses: Iterable[Tensor], members: Iterable[Any]) -> Course:
 
 
 def state(method: Any) -> dict[str, Tensor]:
-    """Weights and everything that the next step depends on, by their places."""
+    """Weights and everything that the next step depends on, by their places; but for the root P of a memory's K, which
+    magnifies rounding."""
     tree = (
         dict(method.model.state_dict()),
         method.state_dict(),
@@ -237,7 +238,7 @@ def state(method: Any) -> dict[str, Tensor]:
     return {
         pytree.keystr(path): torch.as_tensor(t, dtype=F64, device="cpu").detach().clone()
         for path, t in leaves
-        if isinstance(t, Tensor | float) and not pytree.keystr(path).endswith("['lr']")
+        if isinstance(t, Tensor | float) and not pytree.keystr(path).endswith(("['lr']", "['P']"))
     }
 
 

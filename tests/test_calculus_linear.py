@@ -68,10 +68,10 @@ def test_each_group_of_a_convolution_has_rows_of_its_own(bias):
     torch.manual_seed(0)
     module = nn.Conv2d(6, 6, (3, 2), stride=(1, 2), padding=1, groups=3, bias=bias).double()
     x = torch.randn(2, 6, 5, 4, dtype=torch.float64)
-    W = module.weight.flatten(1)
-    W = torch.cat([W, module.bias[:, None]], 1) if bias else W
-    outputs = module(x).flatten(2).mT.flatten(0, 1)  # places of all samples, channels
-    close(torch.einsum("gri,goi->rgo", map_of(module).rows(x), W.unflatten(0, (3, 2))).flatten(1), outputs)
+    W, m = module.weight.flatten(1).unflatten(0, (3, 2)), map_of(module)
+    outputs = module(x).flatten(2).mT.flatten(0, 1) - (module.bias if bias else 0)  # places of all samples, channels
+    close(torch.einsum("gri,goi->rgo", m.rows(x), W).flatten(1), outputs)
+    assert m.places(x) == len(outputs) / len(x)
 
 
 def test_rows_may_be_those_of_some_places_evenly_spread():

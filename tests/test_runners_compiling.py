@@ -137,10 +137,10 @@ def test_a_trainer_that_compiles_takes_the_steps_of_one_that_does_not(rule: str,
     """Also by a scheduler's rates, with fewer samples, after a batch that is refused, as a copy and from a file."""
     ordinary, plain = build("normed", rule), build("normed", rule)
     compiled = altmin.AltMin(plain.model, weights=plain.weights, penalty=plain.penalty, compile=True)
-    data = NETS["normed"].batches(6)
-    plans = [torch.optim.lr_scheduler.StepLR(each.optimizer, 2, 0.5) for each in (ordinary, compiled)]
+    data = NETS["normed"].batches(20)
+    plans = [torch.optim.lr_scheduler.StepLR(each.optimizer, 8, 0.5) for each in (ordinary, compiled)]
     for i, (x, y) in enumerate(data):
-        x, y = (x[:3], y[:3]) if i == 3 else (x, y)
+        x, y = (x[:3], y[:3]) if i == 18 else (x, y)
         metrics, expected = compiled.step(x, y), ordinary.step(x, y)
         assert float(metrics.loss) == pytest.approx(float(expected.loss), rel=1e-9)
         assert metrics.objective == pytest.approx(float(expected.objective), rel=1e-9)

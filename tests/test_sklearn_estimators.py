@@ -32,9 +32,7 @@ def test_probabilities_are_the_softmax_of_the_networks_output_and_the_largest_is
     assert found.predict(X).tolist() == [found.classes_[i] for i in p.argmax(1)]
 
 
-METHODS = pytest.mark.parametrize(
-    "method", [{}, {"method": "am-mem"}, {"method": "am-mem", "options": {"length": "fixed"}}], ids=str
-)
+METHODS = pytest.mark.parametrize("method", [{}, {"method": "am-mem"}], ids=str)
 
 
 @METHODS

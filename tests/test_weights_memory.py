@@ -13,95 +13,102 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus.context import BatchShard, Context
-from altmin.core.weights.layer_memory import COEFFICIENTS, factor, polar, sketch, solved
-from altmin.core.weights.memory import inputs
+from altmin.core.weights.layer_memory import COEFFICIENTS, Layer, LayerMemory, factor, inverse_roots, sketch, solved
+from altmin.core.weights.memory import sampled
 
-STEPS = 12
+STEPS = 23
 
 
 def patches(m: nn.Module, x: Tensor) -> np.ndarray:
-    """The inputs of a layer, row by row, with a 1 for the bias; of a convolution at every place, of each group of
-    channels: (groups, rows, inputs)."""
+    """The inputs of a layer, row by row; of a convolution at every place, of each group of channels:
+    (groups, rows, inputs)."""
     if isinstance(m, nn.Linear):
-        found = [list(x.reshape(-1, x.shape[-1]))]
-    else:
-        dims = len(m.kernel_size)
-        x = F.pad(x, [q for p in reversed(m.padding) for q in (p, p)])
-        spans = [d * (k - 1) + 1 for d, k in zip(m.dilation, m.kernel_size, strict=True)]
-        starts = [range(0, x.shape[2 + i] - spans[i] + 1, m.stride[i]) for i in range(dims)]
-        found = [
-            [
-                sample[
-                    (slice(None), *(slice(i, i + n, d) for i, n, d in zip(at, spans, m.dilation, strict=True)))
-                ].reshape(-1)
-                for sample in channels
-                for at in itertools.product(*starts)
-            ]
-            for channels in x.chunk(m.groups, 1)
+        return np.stack([x.reshape(-1, x.shape[-1]).numpy()])
+    dims = len(m.kernel_size)
+    x = F.pad(x, [q for p in reversed(m.padding) for q in (p, p)])
+    spans = [d * (k - 1) + 1 for d, k in zip(m.dilation, m.kernel_size, strict=True)]
+    starts = [range(0, x.shape[2 + i] - spans[i] + 1, m.stride[i]) for i in range(dims)]
+    found = [
+        [
+            sample[(slice(None), *(slice(i, i + n, d) for i, n, d in zip(at, spans, m.dilation, strict=True)))].reshape(
+                -1
+            )
+            for sample in channels
+            for at in itertools.product(*starts)
         ]
-    a = torch.stack([torch.stack(rows) for rows in found])
-    return (a if m.bias is None else torch.cat([a, a.new_ones(*a.shape[:2], 1)], 2)).numpy()
+        for channels in x.chunk(m.groups, 1)
+    ]
+    return torch.stack([torch.stack(rows) for rows in found]).numpy()
 
 
-def towards_orthogonal(V: np.ndarray) -> np.ndarray:
-    """Three polynomials of every singular value, over the eighth root of the sum of their eighth powers."""
-    left, s, right = np.linalg.svd(V, full_matrices=False)
-    s = s / (s**8).sum() ** (1 / 8)
-    s = 8.093369 * s - 23.62043 * s**3 + 17.446152 * s**5
-    s = 3.636586 * s - 2.721927 * s**3 + 0.536546 * s**5
-    s = 2.6613 * s - 1.977155 * s**3 + 0.452616 * s**5
-    return left * s @ right
+def inverse_root(S: np.ndarray) -> np.ndarray:
+    """The factor by which three polynomials multiply the singular values of V, where S = V V^T, over the eighth root of
+    the sum of their eighth powers."""
+    squares, vectors = np.linalg.eigh(S)
+    s = start = np.sqrt(np.maximum(squares, 0)) / (squares**4).sum() ** (1 / 8)
+    for a, b, c in ((8.093369, -23.62043, 17.446152), (3.636586, -2.721927, 0.536546), (2.6613, -1.977155, 0.452616)):
+        s = a * s + b * s**3 + c * s**5
+    ratio = np.where(start > 1e-9, s / np.maximum(start, 1e-9), 8.093369 * 3.636586 * 2.6613)
+    return vectors * ratio @ vectors.T / (squares**4).sum() ** (1 / 8)
 
 
 class Naive:
     """The rule, from its equations."""
 
-    def __init__(self, model: nn.Module, lr: float, beta: float, forget: float, damping: float, length: str, rank: int):
+    def __init__(self, model: nn.Module, lr: float, beta: float, forget: float, damping: float, rank: int):
         self.model, self.lr, self.beta, self.forget, self.damping = model, lr, beta, forget, damping
-        self.length, self.rank = length, rank
-        self.layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
-        own = {id(p) for m in self.layers for p in m.parameters()}
-        rest = [p for p in model.parameters() if id(p) not in own]
-        self.rest = torch.optim.Adam(rest, lr) if rest else None
-        self.t, self.A, self.M, self.Q, self.R = 0, {}, {}, {}, {}
+        self.rank = rank
+        kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+        self.layers = {m.weight: m for m in model.modules() if isinstance(m, kinds)}
+        self.t, self.A, self.M, self.Q, self.R, self.K = 0, {}, {}, {}, {}, {}
 
     def step(self, x: Tensor, y: Tensor, loss) -> None:
         inputs = {}
-        hooks = [m.register_forward_hook(lambda m, i, _: inputs.update({m: i[0].detach()})) for m in self.layers]
+        hooks = [
+            m.register_forward_hook(lambda m, i, _: inputs.update({m: i[0].detach()})) for m in self.layers.values()
+        ]
         self.model.zero_grad()
         loss(self.model(x), y).backward()
         for hook in hooks:
             hook.remove()
         self.t += 1
-        for m in self.layers:
-            a = patches(m, inputs[m])
-            G = m.weight.grad.flatten(1)
-            G = (G if m.bias is None else torch.cat([G, m.bias.grad[:, None]], 1)).numpy()
-            mean = a.transpose(0, 2, 1) @ a / a.shape[1]
-            A = self.A[m] = self.forget * self.A.get(m, 0 * mean) + (1 - self.forget) * mean
-            M = self.M[m] = self.beta * self.M.get(m, 0 * G) + (1 - self.beta) * G
-            Q = self.Q[m] = 0.999 * self.Q.get(m, 0 * G) + 0.001 * G**2
-            N = np.split(self.beta * M + (1 - self.beta) * G, len(A))
-            if self.t in (1, 2, 4, 8, 10):
-                self.R[m] = [self.inverse(each) for each in A]
-            U = np.concatenate([towards_orthogonal(n @ R) for n, R in zip(N, self.R[m], strict=True)])
-            adam = M / (1 - self.beta**self.t) / (np.sqrt(Q / (1 - 0.999**self.t)) + 1e-8)
-            U *= (np.linalg.norm(adam) if self.length == "adam" else 0.2 * math.sqrt(U.size)) / np.linalg.norm(U)
+        for p in self.model.parameters():
+            G = p.grad.numpy()
+            M = self.M[p] = self.beta * self.M.get(p, 0 * G) + (1 - self.beta) * G
+            Q = self.Q[p] = 0.999 * self.Q.get(p, 0 * G) + 0.001 * G**2
+            change = M / (1 - self.beta**self.t) / (np.sqrt(Q / (1 - 0.999**self.t)) + 1e-8)
+            if p in self.layers:
+                U = self.direction(p, self.beta * M + (1 - self.beta) * G, inputs[self.layers[p]])
+                change = U * np.linalg.norm(change) / np.linalg.norm(U)
             with torch.no_grad():
-                U = torch.from_numpy(self.lr * U)
-                m.weight -= (U if m.bias is None else U[:, :-1]).reshape(m.weight.shape)
-                if m.bias is not None:
-                    m.bias -= U[:, -1]
-        if self.rest is not None:
-            self.rest.step()
+                p -= torch.from_numpy(self.lr * change)
+
+    def direction(self, p: Tensor, N: np.ndarray, x: Tensor) -> np.ndarray:
+        m, refresh = self.layers[p], self.t < 16 or self.t in (16, 18, 20, 22)
+        a, N = patches(m, x), N.reshape(len(N), -1)
+        groups = len(a)
+        if refresh:
+            mean = a.transpose(0, 2, 1) @ a / a.shape[1]
+            A = self.A[p] = self.forget * self.A.get(p, 0 * mean) + (1 - self.forget) * mean
+            self.R[p] = [self.inverse(each) for each in A]
+        Vs = [n @ R for n, R in zip(np.split(N, groups), self.R[p], strict=True)]
+        grams = np.stack([V @ V.T if len(V) <= len(V.T) else V.T @ V for V in Vs])
+        if a.shape[1] >= 800:
+            self.K[p] = grams
+        elif refresh:
+            share = grams / np.trace(grams, axis1=1, axis2=2).sum()
+            self.K[p] = self.forget * self.K.get(p, 0 * share) + (1 - self.forget) * share
+        roots = [inverse_root(K) for K in self.K[p]]
+        Us = [P @ V if len(V) <= len(V.T) else V @ P for P, V in zip(roots, Vs, strict=True)]
+        return np.concatenate(Us).reshape(p.shape)
 
     def inverse(self, A: np.ndarray) -> np.ndarray:
-        """(A + damping s I)^-1, of the approximation of A from (A + shift) S."""
+        """damping s (A + damping s I)^-1, of the approximation of A from (A + shift) S."""
         one, s = np.eye(len(A)), np.trace(A) / len(A)
         S = sketch(torch.from_numpy(A), self.rank).numpy()
         A = A + 2e-3 * np.linalg.norm(A @ S) * one
         A = (A @ S) @ np.linalg.inv(S.T @ A @ S) @ (A @ S).T
-        return np.linalg.inv(A + self.damping * s * one)
+        return self.damping * s * np.linalg.inv(A + self.damping * s * one)
 
 
 class Branches(nn.Module):
@@ -128,25 +135,26 @@ def images() -> nn.Module:
 
 
 def groups() -> nn.Module:
-    line = [nn.Conv1d(2, 4, 2, groups=2, padding=1, dilation=2), nn.Tanh()]
-    box = [nn.Conv3d(2, 4, (1, 2, 2), stride=(1, 2, 1), padding=(0, 1, 0), groups=2), nn.Tanh(), nn.Conv3d(4, 2, 1)]
+    line = [nn.Conv1d(2, 16, 2, groups=2, padding=1, dilation=2), nn.Tanh()]
+    box = [nn.Conv3d(2, 16, (1, 2, 2), stride=(1, 2, 1), padding=(0, 1, 0), groups=2), nn.Tanh(), nn.Conv3d(16, 2, 1)]
     return nn.Sequential(
-        nn.Unflatten(1, (2, 3)), *line, nn.Flatten(), nn.Linear(12, 8), nn.Unflatten(1, (2, 1, 2, 2)), *box,
+        nn.Unflatten(1, (2, 3)), *line, nn.Flatten(), nn.Linear(48, 8), nn.Unflatten(1, (2, 1, 2, 2)), *box,
         nn.Flatten(), nn.Linear(4, 3),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [plain, images, Branches, groups])
-@pytest.mark.parametrize("length", ["fixed", "adam"])
 @pytest.mark.parametrize("rank", [99, 4], ids=["exact", "sketched"])
-def test_where_codes_do_not_move_it_is_the_rule_on_autograds_gradients(make, length, rank):
+@pytest.mark.parametrize("samples", [8, 800], ids=["few rows", "many rows"])
+def test_where_codes_do_not_move_it_is_the_rule_on_autograds_gradients(make, rank, samples):
     torch.manual_seed(0)
     model = make().double()
-    settings = {"lr": 0.05, "beta": 0.8, "forget": 0.7, "damping": 0.3, "length": length, "rank": rank}
+    settings = {"lr": 0.05, "beta": 0.8, "forget": 0.7, "damping": 0.3, "rank": rank}
     naive = Naive(copy.deepcopy(model), **settings)
-    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.CoActivationMemory(**settings))
+    rule = altmin.CoActivationMemory(**settings, rows=100_000)
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=rule)
     for _ in range(STEPS):
-        x, y = torch.randn(8, 6, dtype=F64), torch.randint(3, (8,))
+        x, y = torch.randn(samples, 6, dtype=F64), torch.randint(3, (samples,))
         naive.step(x, y, F.cross_entropy)
         am.step(x, y)
     for ours, theirs in zip(model.parameters(), naive.model.parameters(), strict=True):
@@ -179,20 +187,31 @@ def test_the_polynomials_have_the_least_distance_from_one():
         low, high = 1 - largest, 1 + largest
 
 
-def test_polar_is_near_the_orthogonal_factor_of_each_matrix():
+def test_inverse_roots_are_near_those_that_make_each_matrix_orthogonal():
     """Matrices of several sizes, small and large ones, and a stack of them."""
     torch.manual_seed(0)
-    given = [torch.randn(*shape, dtype=F64) for shape in [(5, 12), (12, 5), (6, 6), (3, 4, 7), (140, 150), (2, 260)]]
+    given = [torch.randn(*shape, dtype=F64) for shape in [(5, 12), (6, 6), (3, 4, 7), (140, 150), (2, 260)]]
     given.append(torch.randn(5, 9))  # of another type
-    alone = [polar([V])[0] for V in given]
-    for V, found, one in zip(given, polar(given), alone, strict=True):
+    alone = [inverse_roots([V @ V.mT])[0] for V in given]
+    for V, P, one in zip(given, inverse_roots([V @ V.mT for V in given]), alone, strict=True):
         U, _, Vt = torch.linalg.svd(V, full_matrices=False)
+        found = P @ V
         values = torch.linalg.svdvals(found)
         assert float(values.max()) < 1.3
         assert float(values.min()) > 0.7 or len(V) == 140  # whose smallest are below 0.01 of the largest
         cosine = float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm())
         assert cosine > 1 / math.sqrt(1 + 0.3**2)  # if half of the values were 0.7, half 1.3
-        torch.testing.assert_close(found, one)
+        torch.testing.assert_close(P, one)
+
+
+@pytest.mark.parametrize("n, m", [(300, 310), (310, 300), (257, 300), (300, 257)])
+def test_large_matrices_are_made_orthogonal_in_blocks_of_their_smaller_side(n, m):
+    torch.manual_seed(0)
+    memory, G = LayerMemory(0.6, 1.0, 32, 10), torch.randn(n, m, dtype=F64)
+    ((U,), _) = memory.directions([Layer(G, G, memory.init(G), None, many=True)], 0.9)
+    rows = 100 if min(n, m) == 300 else 86
+    for block, expected in zip((U if n <= m else U.mT).split(rows), (G if n <= m else G.mT).split(rows), strict=True):
+        torch.testing.assert_close(block, inverse_roots([expected @ expected.mT])[0] @ expected)
 
 
 def test_places_of_images_and_sequences_are_spread_evenly():
@@ -201,21 +220,21 @@ def test_places_of_images_and_sequences_are_spread_evenly():
     conv, linear = (altmin.calculus.map_of(net[i]) for i in (0, 2))
     x = torch.arange(100.0, dtype=F64).view(1, 1, 10, 10).expand(2, 2, 10, 10)
     rows = conv.rows(x, 16)
-    assert rows.shape == (2 * 25, 19)  # every second place each way
+    assert rows.shape == (2 * 25, 18)  # every second place each way
     assert rows[:25, 4].tolist() == [10.0 * i + j for i in range(0, 10, 2) for j in range(0, 10, 2)]
-    assert linear.rows(torch.zeros(2, 33, 100, dtype=F64), 16).shape == (2 * 11, 101)
+    assert linear.rows(torch.zeros(2, 33, 100, dtype=F64), 16).shape == (2 * 11, 100)
 
 
 def test_ranks_take_the_inputs_that_one_process_takes():
     torch.manual_seed(0)
     conv = altmin.calculus.map_of(nn.Conv2d(2, 3, 3))
     x, w = torch.randn(200, 2, 9, 9), torch.rand(200)
-    whole, weights, factor = inputs(conv, x, Context(weights=w), 100)
-    assert whole.shape == (7 * 16, 19)  # every 32nd sample
+    whole, weights, factor = sampled(conv, x, Context(weights=w), 100)
+    assert whole.shape == (7 * 16, 18)  # every 32nd sample
     assert factor == 32 / 16
     own = [(0, 77), (77, 1), (78, 122)]
     shards = [Context(BatchShard(lambda t: lambda: t, start, n, 200), w[start : start + n]) for start, n in own]
-    parts = [inputs(conv, x[start : start + n], c, 100) for (start, n), c in zip(own, shards, strict=True)]
+    parts = [sampled(conv, x[start : start + n], c, 100) for (start, n), c in zip(own, shards, strict=True)]
     assert torch.equal(torch.cat([a for a, _, _ in parts]), whole)
     assert torch.equal(torch.cat([w for _, w, _ in parts]), weights)
 
@@ -268,7 +287,7 @@ def test_gradients_of_all_blocks_are_clipped_together(largest):
     for rule in rules:
         am = altmin.AltMin(copy.deepcopy(model), weights=rule)
         am.step(*batch)
-        found.append([state["memory"][0]["M"] for state in am.updates.states.values()])
+        found.append([M for state in am.updates.states.values() for M in state["exp_avg"]])
     norm = torch.cat([M.flatten() for M in found[0]]).norm() / 0.1  # of a first momentum, with beta 0.9
     expected = [M * min(1.0, largest / float(norm)) for M in found[0]]
     torch.testing.assert_close(found[1], expected, rtol=1e-4, atol=0.0)
@@ -282,7 +301,7 @@ def test_frozen_parameters_do_not_count_when_gradients_are_clipped():
     grad, largest = net.weight.grad.clone(), 1e-3
     am = altmin.AltMin(nn.Sequential(net), weights=altmin.CoActivationMemory(clip_norm=largest))
     am.step(*batch)
-    mean = am.updates.states[0]["adam"][0]["exp_avg"]  # partly frozen layers take steps of Adam
+    mean = am.updates.states[0]["exp_avg"][0]
     torch.testing.assert_close(mean, 0.1 * grad * largest / grad.norm(), rtol=1e-4, atol=0.0)
 
 
@@ -339,7 +358,6 @@ def test_inputs_that_are_zero_at_every_place_the_memory_sees_still_give_a_step()
         ({"forget": 1.5}, "forget of CoActivationMemory"),
         ({"damping": 0.0}, "damping"),
         ({"rank": 0}, "rank"),
-        ({"length": "adamw"}, "length of CoActivationMemory is 'adam' or 'fixed', given 'adamw'"),
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"every": 0}, "every"),
         ({"rows": 0.5}, "rows"),

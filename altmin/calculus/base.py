@@ -7,7 +7,7 @@ A `Map` is one module y = f(x; p) with six operations, each local to the module:
     jvp         J u, from the input's side to the output's
     grads       the gradients of <v, y> with respect to the parameters p
     replay      forward at another input, with the random numbers of the saved pass
-    rows        of a layer: its inputs a, row by row, such that y = W a
+    rows        of a layer: its inputs a, row by row, on which its matrices of weights act
 
 Linear layers, convolutions, normalisations, element-wise activations and pooling have closed forms; any other module
 goes through autograd on that module alone.
@@ -29,9 +29,10 @@ class Map:
 
     mixes_samples: a sample's output depends on the other samples. selects: each output is one of the inputs, none
     chosen twice, or zero. affine: the output is linear in the input and in the parameters. is_linear: its parameters
-    are one matrix, found by regression from `columns`. uses_autograd: it has no closed form and goes through autograd.
-    several: x, u and what `vjp` returns are lists, with an entry for each input (see `MultiInput`). names: of the
-    parameters, in the order of p.
+    are one matrix, found by regression from `columns`. matrices: the numbers of those parameters that are matrices
+    (outputs, ...) acting on known inputs, or one for each of several groups. uses_autograd: it has no closed form and
+    goes through autograd. several: x, u and what `vjp` returns are lists, with an entry for each input (see
+    `MultiInput`). names: of the parameters, in the order of p.
 
     p: the parameters, passed to every operation. u and v: of the input's and the output's shape. No
     operation but `commit` changes the module or its arguments.
@@ -41,6 +42,7 @@ class Map:
     mixes_samples = False
     affine = False
     is_linear = False
+    matrices: Sequence[int] = ()
     uses_autograd = False
     several = False
     names: tuple[str, ...] = ()
@@ -86,13 +88,22 @@ class Map:
         """Return the map in operations that `torch.func` and torch.compile can transform: here itself."""
         return self
 
+    def inputs(self, saved: Saved) -> Sequence[Tensor]:
+        """The inputs (samples, ...) of each of its `matrices`."""
+        return ()
+
+    def places(self, x: Tensor) -> int:
+        """The number of `rows` of each sample of inputs x."""
+        raise NotImplementedError
+
     def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
-        """Of a map that `is_linear`: its inputs a, row by row, such that the output is W a with all parameters side by
-        side in W. positions: about how many places of a sample to take, evenly spread; None for all."""
+        """The inputs of a matrix W row by row, such that the outputs are W a; (groups, rows, inputs) with several
+        groups. positions: about how many places of a sample to take, evenly spread; None for all."""
         raise NotImplementedError
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a map that `is_linear`: all `rows` of its input, and those of residuals r."""
+        """Of a map that `is_linear`: all `rows` of its input, with a 1 appended for the bias if there is one, and those
+        of residuals r."""
         raise NotImplementedError
 
     def kept(self, saved: Saved) -> Any:

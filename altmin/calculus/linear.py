@@ -3,6 +3,7 @@ once its mask is drawn)."""
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,15 +14,20 @@ from altmin.calculus import products
 from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
 
+FEWEST_OUTPUTS = 8
+"""Outputs of each group from which on the weights of a grouped convolution count as matrices."""
+
 
 class Affine(Weighted):
-    """A map that is linear in its input and in its parameters, and saves its input.
-
-    groups: how many matrices its parameters are, each of which is found by regression from `rows` (with several, these
-    are (groups, rows, inputs)); 0 if there are none, as for transposed convolutions."""
+    """A map that is linear in its input and in its parameters, and saves its input. groups: how many matrices its
+    weight is."""
 
     affine = True
     groups = 1
+    matrices: Sequence[int] = (0,)
+
+    def inputs(self, saved: Saved) -> Sequence[Tensor]:
+        return (saved,)
 
     def with_bias(self, a: Tensor) -> Tensor:
         """Rows of inputs with a 1 appended for the bias, if there is one."""
@@ -51,10 +57,13 @@ class Linear(Affine):
         if positions is not None and x.ndim > 2:
             x = x.flatten(1, -2)
             x = x[:, :: -(-x.shape[1] // positions)]
-        return self.with_bias(x.flatten(0, -2))
+        return x.flatten(0, -2)
+
+    def places(self, x: Tensor) -> int:
+        return math.prod(x.shape[1:-1])
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        return self.rows(saved), r.flatten(0, -2)
+        return self.with_bias(self.rows(saved)), r.flatten(0, -2)
 
 
 class Convolution(Affine):
@@ -66,8 +75,10 @@ class Convolution(Affine):
         padding = [0] * self.dims if module.padding == "valid" else list(module.padding)
         geometry = list(module.stride), padding, list(module.dilation)
         self.geometry = (*geometry, module.transposed, list(module.output_padding), module.groups)
-        self.groups = 0 if module.transposed else module.groups
-        self.is_linear = self.groups == 1
+        self.groups = module.groups
+        self.is_linear = self.groups == 1 and not module.transposed
+        if module.transposed or module.out_channels < FEWEST_OUTPUTS * self.groups > FEWEST_OUTPUTS:
+            self.matrices = ()
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         return products.convolution(x, p[0], p[1] if len(p) > 1 else None, self.geometry)
@@ -93,12 +104,14 @@ class Convolution(Affine):
         patches = F.unfold if self.dims == 2 else _patches
         a = patches(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
         if self.groups > 1:
-            return self.with_bias(a.unflatten(1, (self.groups, -1)).permute(1, 0, 3, 2).flatten(1, 2))
-        a = a.mT.flatten(0, 1)  # one copy at a time: they are large
-        return self.with_bias(a)
+            return a.unflatten(1, (self.groups, -1)).permute(1, 0, 3, 2).flatten(1, 2)
+        return a.mT.flatten(0, 1)
+
+    def places(self, x: Tensor) -> int:
+        return math.prod(_sizes(x, self.module.kernel_size, *self.geometry[:3]))
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        return self.rows(saved), r.flatten(2).mT.flatten(0, 1)
+        return self.with_bias(self.rows(saved)), r.flatten(2).mT.flatten(0, 1)
 
 
 def _sizes(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list[int]:

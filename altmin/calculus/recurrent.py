@@ -43,6 +43,9 @@ class Recurrence(Map):
     the codes takes."""
 
     affine = True
+    matrices = (0, 1)
+    groups = 1
+    rows, places = Linear.rows, Linear.places
 
     def __init__(self, module: Any):
         super().__init__(module)
@@ -85,6 +88,9 @@ class Recurrence(Map):
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, with the saved h_{t-1}."""
         return self._codes(p, saved).transpose(0, 1), saved
+
+    def inputs(self, saved: Steps) -> Sequence[Tensor]:
+        return saved.x.transpose(0, 1), later(saved.h).transpose(0, 1)
 
     def columns(self, saved: Steps, r: Tensor) -> tuple[Tensor, Tensor]:
         x, h, real = saved

@@ -141,7 +141,7 @@ def _rows(am: AltMin, stepped: AltMin, x: Batch, y: Tensor, reference: Mapping[s
         moved = move_codes(chain, am.theta, codes, am.loss, x, y, am.penalty.value)
     names = {id(p): name for name, p in am.model.named_parameters()}
     for l, (block, theta, problem) in enumerate(zip(chain, am.theta, moved.problems, strict=True)):
-        gradients = WeightRule().measure(problem.block, theta, problem)
+        gradients = WeightRule().measure(problem.block, theta, problem, 0)
         trained = [(g.to_dense(), p) for g, p in zip(gradients, theta, strict=True) if p.requires_grad]
         mine = [g for g, _ in trained]
         theirs = [reference.get(names[id(p)], torch.zeros_like(p)) for _, p in trained]

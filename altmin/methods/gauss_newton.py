@@ -18,8 +18,7 @@ from altmin.core.cutting import split
 from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
 from altmin.core.step import encode
 from altmin.core.trainer import check, check_model, check_weights
-from altmin.core.weights.memory import parted
-from altmin.core.weights.rule import as_matrix
+from altmin.core.weights.rule import as_matrix, parted
 from altmin.methods.base import LossOnly, demand_finite, options_text
 from altmin.methods.gauss_newton_step import (
     LEAST_NOISE,

@@ -158,7 +158,8 @@ class AltMinStep(CapturedStep):
         )
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
-        kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in am.updates.rules.values())
+        rules = am.updates.rules.values()
+        kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == rule.kinds == 1 for rule in rules)
         self.pure = not kernels or (self.compiled is not None and count <= WITH_ADAM.get(first.device.type, 0))
         """True if updates are functions of tensors, not kernels that work in place."""
         self.channels_last = _gains_by_channels_last(am.model)
@@ -200,7 +201,7 @@ class AltMinStep(CapturedStep):
         codes = with_states(am.codes, list(am.code_states.values()))
         moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), context)
         problems = dict(enumerate(moved.problems))
-        contributions = updates.measure(theta, problems)
+        contributions = updates.measure(theta, problems, kind=kind)
         numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.squares[:-1]]
         values = torch.stack([torch.as_tensor(n, device=mu.device).double() for n in numbers])
         ok = (before > 0) & moved.is_finite

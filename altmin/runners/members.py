@@ -136,7 +136,7 @@ class AltMinTemplate(Template):
             moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), CONTEXT)
             numbers = {l: {**zeros, **numbers[l]} for l, zeros in self.zeros.items()}
             problems, rates = dict(enumerate(moved.problems)), updates.rates(len(x), kind, numbers)
-            changes = updates.changes(theta, state.rules, updates.measure(theta, problems), rates, problems)
+            changes = updates.changes(theta, state.rules, updates.measure(theta, problems, kind=kind), rates, problems)
             for m, saved in moved.statistics:  # not before: gradients may take another pass
                 m.commit(saved)
         mu = grown(mu, am.penalty.increment, 1.0, am.penalty.maximum)

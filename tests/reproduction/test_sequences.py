@@ -25,7 +25,10 @@ HAND_COUNTED = {
     "sgd": (WEIGHTS, 0),  # momentum, one a weight
     "adam": (2 * WEIGHTS, 0),
     "am-adam": (2 * WEIGHTS, 0),
-    "am-mem": (0, 4 * (2 * (6 * 6 + 5 * 5) + 2) + 2 * WEIGHTS),  # A, B and a scale of both blocks; momentum and squares
+    "am-mem": (
+        2 * WEIGHTS,
+        4 * (2 * (5 * 5 + 4 * 4) + 2 + 2 * (4 * 4 + 3 * 3)),
+    ),  # Y, B, a scale, K and P of each block
     "am-mem-fitted": (2 * LAST, 4 * (6 * 6 + 4 * 6)),  # A and R of the hidden block, a 1 appended to its input
     "ewc": (2 * WEIGHTS, 2 * WEIGHTS),  # importance and anchor
     "replay": (2 * WEIGHTS, 16 * 6),  # 100 bytes hold 16 samples of 5 values and a label

@@ -1,24 +1,22 @@
-"""The solved memory of one layer, on its inputs and the gradient of its weights, wherever these come from.
+"""The memory of one layer: the direction of its step from its inputs and the gradient G of its weights, wherever these
+come from.
 
-With inputs a (a 1 appended for the bias) and the gradient G of the mean loss with respect to the weights W as one
-matrix,
+For weights W (n, m), inputs a and the gradient G of the mean loss, with Adam's own statistics M and v of G,
 
-    A <- forget A + (1 - forget) mean a a^T
-    M <- beta M + (1 - beta) G,        N = beta M + (1 - beta) G
-    V  = N (A + damping s I)^-1,       s the mean of A's diagonal
-    W <- W - lr U,                     U = V with all singular values set to about 1, times a length
+    every step       N = beta M + (1 - beta) G
+                     V = N (I - B B^T),      U = P V,      W <- W - U |Adam's step| / |U|
+    every k steps    Y <- forget Y + (1 - forget) mean a a^T S
+                     I - B B^T = damping s (A + damping s I)^-1      for A = Y (S^T Y)^-1 Y^T, s its mean diagonal
+                     K <- forget K + (1 - forget) V V^T / |V|^2,     P = K^(-1/2), roughly, in blocks of rows
 
-V is the solution of the layer's least-squares problem whose target is a small move of its outputs along -G, given the
-inputs that the memory holds: directions in which inputs hardly vary need large changes of the weights, and get them.
-The length is the norm of Adam's step for this layer, or a constant.
+V solves the layer's least-squares problem whose target is a small move of its outputs along -N, given the inputs that
+the memory A = mean a a^T holds: directions in which inputs hardly vary need large changes of the weights, and get them.
+P does the same for the directions of the outputs, and sets the singular values of V to about 1. Where a mini-batch has
+many rows of inputs, P is that of V V^T itself, in every step.
 
-A is kept as Y = A S, where S has `rank` orthonormal columns, fixed and random, or is the identity in a layer with no
-more inputs than that; and A is taken to be Y (S^T Y)^-1 Y^T, its best approximation from these (Nystroem). Then
-
-    damping s (A + damping s I)^-1 = I - B B^T,      B = Y L^-T,      L L^T = Y^T (Y + damping s S)
-
-B is computed again in some of the updates only (`LayerMemory.is_due`): A changes slowly, and all others need no
-factorisation. A grouped convolution is one such problem for each group.
+S has `rank` orthonormal columns, fixed and random, and is the identity in a layer with no more inputs than that; A is
+its best approximation from Y = A S (Nystroem), and with L L^T = Y^T (Y + damping s S), B = Y L^-T. A grouped
+convolution is one such problem for each group. A tall V (n > m) is multiplied by P from the right.
 """
 
 import math
@@ -31,11 +29,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from altmin.core.weights.adam_sgd import BETAS, EPS, adam_direction, coefficients
-
-LENGTHS = ("adam", "fixed")
-ROOT_MEAN_SQUARE = 0.2
-"""Of the entries of a step of fixed length, over lr: about that of Adam's, so that rates mean the same."""
+BLOCK = 128
+"""The largest number of rows of V that P takes together."""
+MANY_ROWS = 800
+"""Rows of inputs in a mini-batch from which P is computed anew in every step: an older one would cost learning, and a
+new one costs little time beside the gradient."""
 SHIFT = 2e-3
 """Added to A, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
 COEFFICIENTS = ((8.093369, -23.62043, 17.446152), (3.636586, -2.721927, 0.536546), (2.6613, -1.977155, 0.452616))
@@ -46,44 +44,46 @@ SKETCHES: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
 """A dict, which torch.compile reads, in place of a cached function, which it would trace."""
 
 
-class Given(NamedTuple):
-    """What a layer's update depends on. new: what `measure` gives, as a mean over samples. G: the gradient. steps: the
-    number of this update, from 1. refresh: whether B is computed again."""
+class Layer(NamedTuple):
+    """The arguments of a layer's direction. M: the mean of gradients, with the newest, G. state: of its memory. new:
+    the result of `measure`, as a mean over samples, in a step that refreshes the memory, else None. many: whether the
+    mini-batch has `MANY_ROWS`."""
 
-    state: dict[str, Tensor]
-    new: dict[str, Tensor]
+    M: Tensor
     G: Tensor
-    steps: Tensor
-    lr: Any
-    refresh: bool
+    state: dict[str, Tensor]
+    new: dict[str, Tensor] | None
+    many: bool
 
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """The rule and its settings, without state: see `CoActivationMemory` for their meaning."""
+    """The settings of memories, without state: see `CoActivationMemory` for their meaning."""
 
-    beta: float
     forget: float
     damping: float
-    length: str
     rank: int
     every: int
 
-    def is_due(self, count: int) -> bool:
-        """Return whether B is computed again in this update, counted from 1.
+    def is_due(self, step: int) -> bool:
+        """Return whether memories are refreshed in this step, counted from 1: in every one at first, later in each
+        `every`-th.
 
-        >>> memory = LayerMemory(0.9, 0.95, 1.0, "adam", rank=32, every=10)
-        >>> [n for n in range(1, 35) if memory.is_due(n)]
-        [1, 2, 4, 8, 10, 20, 30]
+        >>> memory = LayerMemory(0.6, 1.0, rank=32, every=10)
+        >>> [n for n in range(12, 60) if memory.is_due(n)]
+        [12, 13, 14, 15, 16, 18, 20, 22, 24, 27, 30, 32, 36, 40, 45, 48, 54, 56]
         """
-        return count % self.every == 0 or (count < self.every and count & (count - 1) == 0)
+        return step % min(self.every, max(1, step // 8)) == 0
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
-        """Return the state of a layer with weights W (outputs, inputs), before the first mini-batch."""
-        W, many = _wide(W), (groups,) if groups > 1 else ()
-        A = W.new_zeros(*many, W.shape[1], min(W.shape[1], self.rank))
-        state = {"A": A, "B": torch.zeros_like(A), "scale": W.new_zeros(*many, 1, 1), "M": torch.zeros_like(W)}
-        return state | ({"squares": torch.zeros_like(W)} if self.length == "adam" else {})
+        """Return the state of a layer with weights W (outputs, ...), before the first mini-batch."""
+        W = matrices(_wide(W.detach()), groups)
+        *many, n, m = W.shape
+        b, parts = _cut(min(n, m))
+        P = torch.eye(b, dtype=W.dtype, device=W.device).expand(*many, *parts, b, b).contiguous()
+        Y = W.new_zeros(*many, m, min(m, self.rank))
+        zeros = {"Y": Y, "B": torch.zeros_like(Y), "scale": W.new_zeros(*many, 1, 1), "K": torch.zeros_like(P)}
+        return {**zeros, "P": P}
 
     def measure(self, a: Tensor, times: Any, weights: Tensor | None = None) -> dict[str, Tensor]:
         """Return the sum of a a^T over rows (rows, inputs), times S, and the mean of its diagonal, all times a number.
@@ -94,36 +94,50 @@ class LayerMemory:
         else:
             weighted = weights.unsqueeze(1) * a
             squares = (weighted * a).sum((-2, -1), keepdim=True)
-        A = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ sketch(a, self.rank))
-        return {"A": A * times, "scale": squares * (times / a.shape[-1])}
+        Y = weighted.mT @ (a if a.shape[-1] <= self.rank else a @ sketch(a, self.rank))
+        return {"Y": Y * times, "scale": squares * (times / a.shape[-1])}
 
-    def update(self, given: Sequence[Given]) -> list[tuple[Tensor, dict[str, Tensor]]]:
-        """Return -lr U of each layer, and its next state. The singular values of all layers are set together."""
-        solutions = [self._solved(layer) for layer in given]
-        directions = polar([V for V, _ in solutions])
-        triples = zip(given, directions, solutions, strict=True)
-        return [self._stepped(layer, U, state) for layer, U, (_, state) in triples]
+    def directions(
+        self, layers: Sequence[Layer], beta: Any, buffers: Sequence[Tensor] | None = None
+    ) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+        """Return U of each layer, of the shape of M, and those entries of its state that change. buffers: of that shape
+        too, which are overwritten, or None."""
+        changes: list[dict[str, Tensor]] = [{} for _ in layers]
+        Vs, Xs = [], []
+        for i, layer in enumerate(layers):
+            state = layer.state
+            if layer.new is not None:
+                changes[i] = self._refreshed(state, layer.new)
+                state = changes[i]
+            N = torch.lerp(layer.G, layer.M, beta, out=None if buffers is None else buffers[i])
+            V = solved(matrices(N, _groups(state)), state["B"], in_place=buffers is not None)
+            Vs.append(V)
+            Xs.append(_rows_in_blocks(V))
+        fresh = [i for i, layer in enumerate(layers) if layer.many or layer.new is not None]
+        Ks = []
+        for i in fresh:
+            K = Xs[i] @ Xs[i].mT
+            if not layers[i].many:
+                K = K / K.diagonal(dim1=-2, dim2=-1).sum().clamp_min(tiny(K))
+                changes[i]["K"] = K = torch.lerp(K, layers[i].state["K"], self.forget)
+            Ks.append(K)
+        for i, P in zip(fresh, inverse_roots(Ks), strict=True):
+            changes[i]["P"] = P
+        Us = []
+        for layer, V, X, change in zip(layers, Vs, Xs, changes, strict=True):
+            Us.append(_times(change["P"] if "P" in change else layer.state["P"], V, X).reshape(layer.M.shape))
+        return Us, changes
 
-    def _solved(self, given: Given) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return V, and the next state."""
-        G, state = _wide(given.G), {name: _wide(t) for name, t in given.state.items()}
-        A, scale = (torch.lerp(given.new[name], state[name], self.forget) for name in ("A", "scale"))
-        B = factor(A, self.damping * scale, sketch(A.mT, self.rank)) if given.refresh else state["B"]
-        M = torch.lerp(G, state["M"], self.beta)
-        N = torch.lerp(G, M, self.beta)
-        after = {"A": A, "B": B, "scale": scale, "M": M}
-        if "squares" in state:
-            after["squares"] = torch.lerp(state["squares"], G * G, 1 - BETAS[1])
-        return solved(N if A.ndim == 2 else N.unflatten(0, (len(A), -1)), B), after
+    def _refreshed(self, state: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the memory with a mini-batch."""
+        Y, scale = (torch.lerp(new[name], state[name], self.forget) for name in ("Y", "scale"))
+        return {"Y": Y, "B": factor(Y, self.damping * scale, sketch(Y.mT, self.rank)), "scale": scale}
 
-    def _stepped(self, given: Given, U: Tensor, after: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return U with its length, and the next state."""
-        length: Any = ROOT_MEAN_SQUARE * math.sqrt(U.numel())
-        if "squares" in after:
-            c = coefficients({"lr": 1.0, "beta1": self.beta, "beta2": BETAS[1], "eps": EPS}, given.steps)
-            length = c["rate"] * torch.linalg.vector_norm(adam_direction(after["M"], after["squares"], c))
-        size = torch.linalg.vector_norm(U).clamp_min(_tiny(U))
-        return U.reshape(after["M"].shape) * (-given.lr * length / size), after
+
+def matrices(W: Tensor, groups: int) -> Tensor:
+    """Return weights (outputs, ...) as a matrix, or as one for each group (groups, outputs / groups, ...)."""
+    W = W.flatten(1)
+    return W if groups == 1 else W.unflatten(0, (groups, -1))
 
 
 def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
@@ -134,49 +148,47 @@ def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
     tensor([[0.4984, 0.0000],
             [0.0000, 0.2496]])
     """
-    size = torch.linalg.matrix_norm(Y, keepdim=True).clamp_min(_tiny(Y))
-    y, s, ridge = (Y / size + SHIFT * S).double(), S.double(), (ridge.clamp_min(_tiny(Y)) / size).double()
+    size = torch.linalg.matrix_norm(Y, keepdim=True).clamp_min(tiny(Y))
+    y, s, ridge = (Y / size + SHIFT * S).double(), S.double(), (ridge.clamp_min(tiny(Y)) / size).double()
     L = torch.linalg.cholesky_ex(y.mT @ (y + ridge * s))[0]
     return torch.linalg.solve_triangular(L, y.mT, upper=False).mT.to(Y.dtype)
 
 
-def solved(N: Tensor, B: Tensor) -> Tensor:
+def solved(N: Tensor, B: Tensor, in_place: bool = False) -> Tensor:
     """Return N (I - B B^T)."""
     plus = torch.addmm if N.ndim == 2 else torch.baddbmm
-    return plus(N, N @ B, B.mT, alpha=-1)
+    return plus(N, N @ B, B.mT, alpha=-1, out=N if in_place else None)
 
 
-def polar(given: Sequence[Tensor]) -> list[Tensor]:
-    """Return of each matrix (..., n, m) V the nearest one with orthonormal rows or columns, roughly: singular values of
-    at least 0.01 of the largest come to lie between 0.7 and 1.3, smaller ones are raised 78 times.
+def inverse_roots(given: Sequence[Tensor]) -> list[Tensor]:
+    """Return about S^(-1/2) of each matrix S = V V^T (..., n, n): singular values of V of at least 0.01 of the largest
+    come to lie between 0.7 and 1.3, smaller ones are raised 78 times. Matrices of about one size are taken together,
+    with zeros to fill them up.
 
-    A step is X <- (a + b X X^T + c (X X^T)^2) X. All factors are polynomials of V V^T, and commute: they are taken on
-    that small matrix, and on those of all V at once, with zeros to fill them up.
-
-    >>> values = torch.linalg.svdvals(polar([torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])])[0])
+    >>> V = torch.tensor([[3.0, 4.0, 0.0], [0.5, 0.0, 1.0]])
+    >>> values = torch.linalg.svdvals(inverse_roots([V @ V.mT])[0] @ V)
     >>> bool((values > 0.7).all() and (values < 1.3).all())
     True
     """
-    wide = [V if V.shape[-2] <= V.shape[-1] else V.mT for V in given]
-    grams = [(X @ X.mT).view(-1, X.shape[-2], X.shape[-2]) for X in wide]
-    nearest: list[Any] = [None] * len(given)
-    for bucket in dict.fromkeys(map(_bucket, grams)):
-        mine = [i for i, S in enumerate(grams) if _bucket(S) == bucket]
-        n = max(grams[i].shape[-1] for i in mine)
-        padded = [F.pad(grams[i], (0, n - grams[i].shape[-1]) * 2) for i in mine]
-        factors = _towards_one(torch.cat(padded)).split([len(S) for S in padded])
-        for i, P in zip(mine, factors, strict=True):
-            X = wide[i]
-            P = P[:, : X.shape[-2], : X.shape[-2]].reshape(*X.shape[:-1], X.shape[-2])
-            nearest[i] = P @ X if X is given[i] else (P @ X).mT
-    return nearest
+    roots: list[Any] = [None] * len(given)
+    for bucket in dict.fromkeys(map(_bucket, given)):
+        mine = [i for i, S in enumerate(given) if _bucket(S) == bucket]
+        n = max(given[i].shape[-1] for i in mine)
+        stacks = [given[i].reshape(-1, *given[i].shape[-2:]) for i in mine]
+        padded = [F.pad(S, (0, n - S.shape[-1]) * 2) if S.shape[-1] < n else S for S in stacks]
+        whole = _inverse_root(torch.cat(padded) if len(padded) > 1 else padded[0])
+        for i, P in zip(mine, whole.split([len(S) for S in stacks]), strict=True):
+            rows = given[i].shape[-1]
+            roots[i] = P[:, :rows, :rows].reshape(given[i].shape)
+    return roots
 
 
-def _towards_one(S: Tensor) -> Tensor:
-    """The products of the polynomials at the matrices S = V V^T (..., n, n), by which V is multiplied."""
+def _inverse_root(S: Tensor) -> Tensor:
+    """Return the product of the polynomials at matrices S = V V^T (k, n, n), by which V is multiplied. One of them
+    makes (a + b V V^T + c (V V^T)^2) V of V; all are polynomials of S, and commute."""
     (a, b, c), *more = COEFFICIENTS
-    one, tiny = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device), _tiny(S)
-    size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(tiny)
+    one = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+    size = S.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None].clamp_min(tiny(S))
     S = S / size  # first: powers of V would leave the range of its type
     square = S @ S
     bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt()  # of the eigenvalues of S, whose mean is 1 / n
@@ -191,9 +203,43 @@ def _towards_one(S: Tensor) -> Tensor:
 
 
 def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
-    """What matrices have in common that are taken together: those of up to 128 rows, larger ones with others of up to
-    twice their size."""
-    return max(128, 1 << (S.shape[-1] - 1).bit_length()), S.dtype, S.device
+    """Return what matrices have in common that are taken together: a number of rows, up to a factor of two."""
+    return (S.shape[-1] - 1).bit_length(), S.dtype, S.device
+
+
+def _cut(rows: int) -> tuple[int, tuple[int, ...]]:
+    """Return the number of rows in each of several equal blocks, the last of which may have to be filled up with zeros,
+    and the number of blocks, unless there is one.
+
+    >>> _cut(100), _cut(300), _cut(257)
+    ((100, ()), (100, (3,)), (86, (3,)))
+    """
+    parts = math.ceil(rows / BLOCK)
+    return math.ceil(rows / parts), () if parts == 1 else (parts,)
+
+
+def _rows_in_blocks(V: Tensor) -> Tensor:
+    """Return V, or its transpose if it is tall, with its rows in blocks: (..., blocks, rows, columns), or V itself."""
+    X = V if V.shape[-2] <= V.shape[-1] else V.mT
+    b, parts = _cut(X.shape[-2])
+    if not parts:
+        return X
+    lacking = b * parts[0] - X.shape[-2]
+    return (F.pad(X, (0, 0, 0, lacking)) if lacking else X).unflatten(-2, (*parts, b))
+
+
+def _times(P: Tensor, V: Tensor, X: Tensor) -> Tensor:
+    """Return P V, or V P if V is tall; X: V in blocks."""
+    *_, n, m = V.shape
+    if X.ndim == V.ndim:
+        return P @ V if n <= m else V @ P
+    if n <= m:
+        return (P @ X).flatten(-3, -2)[..., :n, :]
+    return (X.mT @ P).transpose(-3, -2).flatten(-2)[..., :m]
+
+
+def _groups(state: dict[str, Tensor]) -> int:
+    return len(state["B"]) if state["B"].ndim == 3 else 1
 
 
 def sketch(a: Tensor, rank: int) -> Tensor:
@@ -210,9 +256,10 @@ def sketch(a: Tensor, rank: int) -> Tensor:
 
 
 def _wide(t: Tensor) -> Tensor:
-    """In float32 if it has fewer bits: there a memory would lose what changes little."""
+    """Return t in float32 if it has fewer bits: there a memory would lose what changes little."""
     return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
 
 
-def _tiny(t: Tensor) -> float:
+def tiny(t: Tensor) -> float:
+    """Return a number whose square is in the range of t's type."""
     return torch.finfo(t.dtype).tiny ** 0.5

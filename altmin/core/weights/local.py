@@ -70,24 +70,52 @@ class LocalRule(WeightRule):
         return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
     def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
-        found: dict[int, Change] = {}
-        for l, grads in clipped(contributions, self.clip_norm).items():
-            step, changes = states[l]["step"] + 1, []
+        grads = clipped({l: self.gradients(each) for l, each in contributions.items()}, self.clip_norm)
+        changes: dict[int, Change] = {}
+        for l in grads:
+            step, moves = states[l]["step"] + 1, []
             after: dict[str, Any] = {"step": step, **{name: [] for name in self.moments}}
-            stepped = self.stepper(rates[l], step)
-            for i, (p, g) in enumerate(zip(theta[l], grads, strict=True)):
-                decay = rates[l]["weight_decay"] if self.decay_biases or rates[l]["decayed"][i] else 0.0
-                decays = isinstance(decay, Tensor) or decay > 0
-                g = g + decay * p if decays and not self.decoupled else g
-                change, *moments = stepped([states[l][name][i] for name in self.moments], g)
-                change = change - rates[l]["lr"] * decay * p if decays and self.decoupled else change
-                if p.ndim > 1 and (isinstance(rates[l]["l1"], Tensor) or rates[l]["l1"]):
-                    change = soft_threshold(p + change, rates[l]["lr"] * rates[l]["l1"]) - p
-                changes.append(change.to(p.dtype))
+            stepped, decays = self.stepper(rates[l], step), self._decays(rates[l])
+            for i, (p, g) in enumerate(zip(theta[l], grads[l], strict=True)):
+                coupled = not self.decoupled and _is_set(decays[i])
+                moments = [states[l][name][i] for name in self.moments]
+                move, *moments = stepped(moments, g + decays[i] * p if coupled else g)
+                moves.append(move)
                 for name, moment in zip(self.moments, moments, strict=True):
                     after[name].append(moment)
-            found[l] = changes, after
-        return found
+            changes[l] = moves, after
+        changes = self.turned(changes, states, grads, contributions, rates)
+        return {l: (self._decayed(moves, theta[l], rates[l]), after) for l, (moves, after) in changes.items()}
+
+    def _decayed(self, moves: Sequence[Tensor], parameters: Params, rates: Rates) -> list[Tensor]:
+        """Return changes with decoupled weight decay and the proximal step of l1, in the parameters' types."""
+        lr, decays, l1, changes = rates["lr"], self._decays(rates), rates["l1"], []
+        for move, p, decay in zip(moves, parameters, decays, strict=True):
+            change = move - lr * decay * p if self.decoupled and _is_set(decay) else move
+            if p.ndim > 1 and _is_set(l1):
+                change = soft_threshold(p + change, lr * l1) - p
+            changes.append(change.to(p.dtype))
+        return changes
+
+    def _decays(self, rates: Rates) -> list[Any]:
+        """Return the weight decay of each parameter."""
+        return [rates["weight_decay"] if self.decay_biases or matrix else 0.0 for matrix in rates["decayed"]]
+
+    def gradients(self, contribution: Contribution) -> Sequence[Tensor]:
+        """Return the gradients in a contribution: here all of it."""
+        grads: Sequence[Tensor] = contribution
+        return grads
+
+    def turned(
+        self,
+        changes: dict[int, Change],
+        states: ByBlock,
+        grads: ByBlock,
+        contributions: ByBlock,
+        rates: ByBlock,
+    ) -> dict[int, Change]:
+        """Return changes and next states before weight decay; here as they are."""
+        return changes
 
     def stepper(self, rates: Rates, step: Tensor) -> Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]:
         """Return a function of moments and gradient, which returns the change and the next moments."""
@@ -124,6 +152,11 @@ class LocalRule(WeightRule):
     def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
         """Take a step in place, none where found_inf is 1. counts: of steps, this one among them."""
         raise NotImplementedError
+
+
+def _is_set(number: Any) -> bool:
+    """Return whether a number is a tensor or not zero."""
+    return isinstance(number, Tensor) or bool(number)
 
 
 class LocalAdam(LocalRule):

@@ -1,7 +1,8 @@
-"""The co-activation memory, solved: every layer's own regression instead of a step downhill (see `layer_memory`)."""
+"""The co-activation memory: Adam's step of each layer, turned into the direction that solves the layer's own regression
+(see `layer_memory`)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,36 +10,36 @@ from torch import Tensor
 from altmin.calculus import Params
 from altmin.calculus.context import Context
 from altmin.calculus.graph import Graph
-from altmin.calculus.linear import Affine
 from altmin.common.errors import demand, demand_fraction
+from altmin.common.state import all_finite, overwrite
 from altmin.core.chain import Block
 from altmin.core.codes.problem import Problem
-from altmin.core.weights.adam_sgd import BETAS, EPS, adam, coefficients
-from altmin.core.weights.layer_memory import LENGTHS, Given, LayerMemory
-from altmin.core.weights.local import clipped
-from altmin.core.weights.rule import ByBlock, Change, Rates, WeightRule, as_matrix
+from altmin.core.weights.adam_sgd import BETAS
+from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory, tiny
+from altmin.core.weights.local import LocalAdam, can_follow, clipped
+from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
 
 
-def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[Any, int, Any]]:
-    """Yield the linear maps of a block, also inside graphs, whose parameters are all trained, and used once; the number
-    of the first of these among the block's; and of `saved`, of the core's modules, what belongs to the map."""
+def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[int, Any, int, Any]]:
+    """Yield for each matrix of a block that acts on known inputs, also inside graphs, and is used once: its number
+    among the block's parameters; the map; which of the map's `matrices` it is; and of `saved`, of the core's modules,
+    what belongs to the map."""
     for i, (m, of) in enumerate(block.core.pairs):
         inner = [(m, 0, None if saved is None else saved[i])]
         if isinstance(m, Graph):
             nodes = [None] * len(m.maps) if saved is None else saved[i].saved
             inner = [] if m.tied else list(zip(m.maps, m.first, nodes, strict=True))
         for layer, first, of_layer in inner:
-            trained = all(layer.module.get_parameter(name).requires_grad for name in layer.names)
-            if isinstance(layer, Affine) and layer.groups and trained:
-                yield layer, of.start + first, of_layer
+            for k, number in enumerate(layer.matrices):
+                yield of.start + first + number, layer, k, of_layer
 
 
-def inputs(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
-    """Return what the memory of a linear map m takes from its inputs x: about so many rows, their weights, and the
-    factor that makes their sum one over all inputs divided by the number of places."""
+def sampled(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
+    """Return what the memory of a layer m takes from its inputs x: about so many rows, their weights, and the factor
+    that makes their sum one over all inputs divided by the number of places."""
     places = POSITIONS if x.ndim > 2 else 1
     step = max(1, context.count(len(x)) * places // rows)
     chosen = context.every(len(x), step)
@@ -49,126 +50,176 @@ def inputs(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tens
     return a, weights, step / repeats
 
 
-class CoActivationMemory(WeightRule):
-    """Solves each layer's regression with a memory of its inputs (see `layer_memory`). Linear layers and convolutions
-    have one, also inside branches; all other parameters (normalisations, embeddings, transposed convolutions, parts
-    through autograd, partly frozen layers) take steps of Adam.
+class CoActivationMemory(LocalAdam):
+    """Takes Adam's steps, those of layers in the direction that solves the layer's regression, with a memory of its
+    inputs (see `layer_memory`). The weights of linear layers, convolutions and recurrent layers have one, also inside
+    branches; all other parameters (biases, normalisations, embeddings, transposed and depthwise convolutions, parts
+    through autograd) take steps of Adam.
 
-    lr: the learning rate, for both parts with the meaning that it has for Adam. beta: of the momentum. forget: of the
-    memory. damping: of the solve, relative to the mean square of an input. length: "adam" for the norm of Adam's step,
-    "fixed" for entries that are 0.2 lr in the mean square, as with torch.optim.Muon. rank: the number of inputs up to
-    which a layer's memory is exact. weight_decay: decoupled, as in AdamW. decay_biases: whether it acts on parameters
-    with one dimension too. clip_norm: the largest norm of all gradients together, as in
-    `torch.nn.utils.clip_grad_norm_`; None for no limit. every: updates between two factorisations of the memories,
-    after the first few; 1 for none without. rows: about how many inputs of a mini-batch enter the memory of a layer.
+    lr: the learning rate, with the meaning that it has for Adam. beta: of the momentum. forget: of the memory, at each
+    refresh. damping: of the solve, relative to the mean square of an input. rank: the number of inputs up to which a
+    layer's memory is exact. weight_decay: decoupled, as in AdamW. clip_norm, decay_biases: as in `LocalAdam`. every:
+    updates between two refreshes of the memories, after the first ones. rows: about how many inputs of a mini-batch
+    enter the memory of a layer in a refresh.
     """
+
+    kinds = 2
 
     def __init__(  # noqa: PLR0913
         self,
         lr: float = 0.004,
         beta: float = 0.9,
-        forget: float = 0.95,
+        forget: float = 0.6,
         damping: float = 1.0,
-        length: str = "adam",
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
         clip_norm: float | None = None,
         every: int = 10,
-        rows: int = 100,
+        rows: int = 200,
     ):
-        of = type(self).__name__
-        demand(of, "clip_norm", 1 if clip_norm is None else clip_norm, above=True)
-        self.memory = checked(of, LayerMemory(beta, forget, damping, length, rank, every), lr, weight_decay, rows)
-        self.lr, self.weight_decay, self.decay_biases = lr, weight_decay, decay_biases
-        self.clip_norm, self.rows = clip_norm, rows
-
-    def init(self, block: Block, parameters: Params) -> dict[str, Any]:
-        """Return as "memory" the state of each layer by the number of its first parameter, and as "adam" that of every
-        other parameter by its number."""
-        rest, memory = dict(enumerate(parameters)), {}
-        for layer, first, _ in layers(block):
-            weights = [rest.pop(i) for i in range(first, first + len(layer.names))]
-            memory[first] = self.memory.init(as_matrix(weights), layer.groups)
-        adam_states = {i: moments(p) for i, p in rest.items()}
-        return {"steps": parameters[0].new_zeros(()), "memory": memory, "adam": adam_states}
-
-    kinds = 2
+        self.memory, self.rows = (
+            checked(type(self).__name__, LayerMemory(forget, damping, rank, every), beta, rows),
+            rows,
+        )
+        super().__init__(lr, (beta, BETAS[1]), 1e-8, weight_decay, True, 0.0, 1, clip_norm, decay_biases)
 
     def kind(self, step: int) -> int:
-        """Return 1 for an update that factorises the memories again, 0 for any other."""
+        """Return 1 for an update that refreshes the memories, 0 for any other."""
         return int(self.memory.is_due(step))
 
-    def numbers(self) -> dict[str, float]:
-        return {"lr": self.lr, "weight_decay": self.weight_decay}
+    def init(self, block: Block, parameters: Params) -> State:
+        """Return Adam's state, and as "memory" that of each layer by the number of its weights."""
+        found = {i: self.memory.init(parameters[i], m.groups) for i, m, *_ in layers(block)}
+        return {**super().init(block, parameters), "memory": found}
 
-    def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Any]:
-        """Return the gradients of all parameters, zero for frozen ones, and of each layer what its memory takes from
-        the mini-batch."""
-        grads, context, memory = super().measure(block, parameters, problem), problem.context, {}
+    def measure(self, block: Block, parameters: Params, problem: Problem, kind: int = 0) -> Contribution:
+        """Return the gradients of all parameters, zero for frozen ones; the number of rows per sample of each layer,
+        which is the same on all ranks; and in an update that refreshes the memories what each takes from the
+        mini-batch."""
+        grads, context = super().measure(block, parameters, problem, kind), problem.context
+        memory, places = {}, {}
         n = context.samples(problem.delta)
-        for layer, first, saved in layers(block, problem.saved):
-            a, weights, times = inputs(layer, layer.input(saved), context, self.rows)
-            with torch.autocast(a.device.type, enabled=False):
-                memory[first] = self.memory.measure(a, times / n, weights)
+        for i, m, k, saved in layers(block, problem.saved):
+            x = m.inputs(saved)[k]
+            places[i] = float(m.places(x))
+            if kind:
+                a, weights, times = sampled(m, x, context, self.rows)
+                with torch.autocast(a.device.type, enabled=False):
+                    memory[i] = self.memory.measure(a, times / n, weights)
         pairs = zip(grads, block.parameters(), strict=True)
-        return {"grads": [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs], "memory": memory}
+        grads = [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs]
+        return {"grads": grads, "memory": memory, "places": places}
 
-    def update(self, parameters: Params, state: Any, contribution: Any, rates: Rates) -> Change:
-        return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
+    def gradients(self, contribution: Contribution) -> Sequence[Tensor]:
+        grads: Sequence[Tensor] = contribution["grads"]
+        return grads
 
-    def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
-        grads = clipped({l: contributions[l]["grads"] for l in contributions}, self.clip_norm)
-        changes: dict[int, list[Any]] = {l: list(theta[l]) for l in contributions}
-        after: dict[int, Any] = {l: {"steps": states[l]["steps"] + 1, "memory": {}, "adam": {}} for l in contributions}
-        places, problems = [], []
-        for l, new in contributions.items():
-            steps, lr, refresh = after[l]["steps"], rates[l]["lr"], rates[l]["kind"] == 1
-            for i, state in states[l]["memory"].items():
-                numbers = slice(i, i + 1 + (state["M"].shape[1] > theta[l][i][0].numel()))
-                places.append((l, numbers))
-                problems.append(Given(state, new["memory"][i], as_matrix(grads[l][numbers]), steps, lr, refresh))
-            c = adam_coefficients(steps, lr)
-            for i, state in states[l]["adam"].items():
-                changes[l][i], m, v = adam(state["exp_avg"], state["exp_avg_sq"], grads[l][i], c)
-                after[l]["adam"][i] = {"exp_avg": m, "exp_avg_sq": v}
-        for (l, numbers), (change, state) in zip(places, self.memory.update(problems), strict=True):
-            changes[l][numbers] = parted(change, theta[l][numbers])
-            after[l]["memory"][numbers.start] = state
-        return {l: (self._decayed(changes[l], theta[l], rates[l]), after[l]) for l in contributions}
+    def turned(
+        self, changes: dict[int, Change], states: ByBlock, grads: ByBlock, contributions: ByBlock, rates: ByBlock
+    ) -> dict[int, Change]:
+        rows = self._layers(
+            {l: after["exp_avg"] for l, (_, after) in changes.items()}, states, grads, contributions, rates
+        )
+        Us, refreshed = self.memory.directions([layer for *_, layer in rows], next(iter(rates.values()))["beta1"])
+        moves = {l: list(moves) for l, (moves, _) in changes.items()}
+        memories = {l: dict(states[l]["memory"]) for l in changes}
+        for (l, i, layer), U, new in zip(rows, Us, refreshed, strict=True):
+            length, size = torch.linalg.vector_norm(moves[l][i]), torch.linalg.vector_norm(U)
+            moves[l][i] = U * (-length / size.clamp_min(tiny(U)))
+            memories[l][i] = {**layer.state, **new}
+        return {l: (moves[l], {**after, "memory": memories[l]}) for l, (_, after) in changes.items()}
 
-    def _decayed(self, changes: list[Tensor], parameters: Params, rates: Rates) -> list[Tensor]:
-        decay = rates["weight_decay"]
-        if not (isinstance(decay, Tensor) or decay):
-            return changes
-        shrinks, times = [d or self.decay_biases for d in rates["decayed"]], rates["lr"] * decay
-        return [c - times * p if d else c for c, d, p in zip(changes, shrinks, parameters, strict=True)]
+    def _layers(
+        self, means: ByBlock, states: ByBlock, grads: ByBlock, contributions: ByBlock, rates: ByBlock
+    ) -> list[tuple[int, int, Layer]]:
+        """Return the layers of all blocks with their blocks and numbers."""
+        rows = []
+        for l, each in contributions.items():
+            for i, places in each["places"].items():
+                many = places * float(rates[l]["samples"]) >= MANY_ROWS
+                layer = Layer(means[l][i], grads[l][i], states[l]["memory"][i], each["memory"].get(i), many)
+                rows.append((l, i, layer))
+        return rows
+
+    def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
+        grads = clipped({l: self.gradients(each) for l, each in contributions.items()}, self.clip_norm)
+        means = {l: states[l]["exp_avg"] for l in contributions}
+        layers = {(l, i): layer for l, i, layer in self._layers(means, states, grads, contributions, rates)}
+        rows, steps, checks = [], [states[l]["step"] for l in contributions], []
+        for l in contributions:
+            state, lr, decays = states[l], rates[l]["lr"], self._decays(rates[l])
+            for i, (p, g) in enumerate(zip(theta[l], grads[l], strict=True)):
+                if p.requires_grad:
+                    moments = state["exp_avg"][i], state["exp_avg_sq"][i]
+                    rows.append(Row(p, g, state["step"], *moments, lr, decays[i], layers.get((l, i))))
+        calls: dict[Any, list[Any]] = {}
+        for row in rows:
+            calls.setdefault((row.lr, row.decay), []).append((row.p, row.g))
+            if row.layer is not None and row.layer.new is not None:
+                checks += [all_finite(t) for t in row.layer.new.values()]
+        finite = torch.stack([can_follow(calls), *checks]).all()
+
+        def apply(ok: Tensor | None) -> None:
+            if ok is not None:
+                write(theta, states, self.update_all(theta, states, contributions, rates), ok)
+                return
+            torch._foreach_add_(steps, 1)
+            step_(self.memory, self.betas[0], rows)
+
+        return Proposal(finite, apply)
 
 
-def parted(U: Tensor, parameters: Params) -> list[Tensor]:
-    """Return the parameters that `as_matrix` has side by side."""
-    parts = zip(parameters, U.split([q[0].numel() for q in parameters], 1), strict=True)
-    return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
+class Row(NamedTuple):
+    """A parameter's step: its gradient, the number of the step, Adam's moments, learning rate and weight decay, and the
+    layer whose weights it is, if that has a memory."""
+
+    p: Tensor
+    g: Tensor
+    step: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    lr: Any
+    decay: Any
+    layer: Layer | None
 
 
-def moments(p: Tensor) -> dict[str, Tensor]:
-    """Return Adam's state before the first step of a parameter without a memory."""
-    return {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+def step_(memory: LayerMemory, beta: float, rows: Sequence[Row]) -> None:
+    """Take the steps of parameters in place, by torch's fused kernel of AdamW. Weights with a memory go in the direction
+    of their layer, as far as Adam would."""
+    buffers = [None if row.layer is None else torch.zeros_like(row.exp_avg) for row in rows]
+    calls: dict[Any, list[list[Tensor]]] = {}
+    for row, buffer in zip(rows, buffers, strict=True):
+        target, decay = (row.p, row.decay) if buffer is None else (buffer, 0.0)
+        g = row.g.to(target.dtype)
+        g = g if g.stride() == target.stride() else torch.empty_like(target).copy_(g)  # as the kernel requires
+        calls.setdefault((row.lr, decay, target.dtype, target.device), []).append(
+            [target, g, row.exp_avg, row.exp_avg_sq, row.step]
+        )
+    for (lr, decay, *_), call in calls.items():
+        targets, grads, means, squares, steps = map(list, zip(*call, strict=True))
+        options: Any = {"lr": lr, "beta1": beta, "beta2": BETAS[1], "eps": 1e-8, "weight_decay": decay}
+        torch._fused_adamw_(targets, grads, means, squares, [], steps, **options, amsgrad=False, maximize=False)
+    pairs = [(row, buffer) for row, buffer in zip(rows, buffers, strict=True) if buffer is not None]
+    if not pairs:
+        return
+    moved = [buffer for _, buffer in pairs]
+    lengths = torch._foreach_norm(moved)
+    layers = [row.layer._replace(G=row.layer.G.to(row.exp_avg.dtype)) for row, _ in pairs if row.layer is not None]
+    with torch.autocast(moved[0].device.type, enabled=False):
+        Us, refreshed = memory.directions(layers, beta, moved)
+    sizes = torch._foreach_norm(Us)
+    for (row, _), layer, U, new, length, size in zip(pairs, layers, Us, refreshed, lengths, sizes, strict=True):
+        if row.decay:
+            row.p.mul_(1 - row.lr * row.decay)
+        row.p.addcmul_(U.to(row.p.dtype), (length / size.clamp_min(tiny(U))).to(row.p.dtype), value=-1)
+        overwrite({name: layer.state[name] for name in new}, new)
 
 
-def adam_coefficients(steps: Tensor, lr: Any) -> dict[str, Any]:
-    """Return those of Adam's step for parameters without a memory."""
-    return coefficients({"lr": lr, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS}, steps)
-
-
-def checked(of: str, memory: LayerMemory, lr: float, weight_decay: float, rows: int) -> LayerMemory:
+def checked(of: str, memory: LayerMemory, beta: float, rows: int) -> LayerMemory:
     """Return the settings of a memory. ValueError for options of a rule or of an optimizer that cannot be."""
-    demand(of, "lr", lr)
-    demand(of, "weight_decay", weight_decay)
     demand(of, "damping", memory.damping, above=True)
     for name, count in {"rank": memory.rank, "every": memory.every, "rows": rows}.items():
         demand(of, name, count, low=1, whole=True)
-    demand_fraction(of, beta=memory.beta, forget=memory.forget)
-    if memory.length not in LENGTHS:
-        raise ValueError(f"length of {of} is {' or '.join(map(repr, LENGTHS))}, given {memory.length!r}")
+    demand_fraction(of, beta=beta, forget=memory.forget)
     return memory

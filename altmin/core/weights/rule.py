@@ -37,12 +37,13 @@ class WeightRule:
     """A rule has three functions; trainers, ensembles, recorded steps and ranks call these and nothing else.
 
         init(block, parameters) -> state
-        measure(block, parameters, problem) -> contribution
+        measure(block, parameters, problem, kind) -> contribution
         update(parameters, state, contribution, rates) -> (changes, state)
 
     A contribution is a mean over the samples of a mini-batch, as the gradient of its loss is: those of ranks are added,
     those of parts of a mini-batch, of sites or of a whole data set are averaged, weighted by their samples. State and
-    contribution are tensors in lists, tuples and dicts of the same form at every step. None of the functions changes
+    contribution are tensors in lists, tuples and dicts of the same form at every step, a contribution at every step of
+    a kind; floats in it are the same on all ranks. None of the functions changes
     its arguments or reads a number from a tensor. Runners keep, save and load the state, add the changes to the
     parameters, and check that both are finite.
 
@@ -74,9 +75,9 @@ class WeightRule:
         """Return the state before the first mini-batch."""
         return ()
 
-    def measure(self, block: Block, parameters: Params, problem: Problem) -> Contribution:
-        """Return what `update` needs of a block's problem: here the gradient of its parameters, with samples
-        weighted."""
+    def measure(self, block: Block, parameters: Params, problem: Problem, kind: int = 0) -> Contribution:
+        """Return what `update` needs of a block's problem in an update of this `kind`: here the gradient of its
+        parameters, with samples weighted."""
         r, maps, saved = problem.delta, block.core.maps, problem.saved
         if problem.context.weights is not None:
             r = problem.context.weighted(r)
@@ -127,6 +128,12 @@ def write(theta: ByBlock, states: ByBlock, changes: Mapping[int, Change], ok: Te
 def as_matrix(p: Params) -> Tensor:
     """Return all parameters side by side, a bias as one column."""
     return torch.cat([q.flatten(1) if q.ndim > 1 else q.unsqueeze(1) for q in p], 1)
+
+
+def parted(U: Tensor, parameters: Params) -> list[Tensor]:
+    """Return the parameters that `as_matrix` has side by side."""
+    parts = zip(parameters, U.split([q[0].numel() for q in parameters], 1), strict=True)
+    return [part.reshape(q.shape).to(q.dtype) for q, part in parts]
 
 
 class Schedulable(torch.optim.Optimizer):

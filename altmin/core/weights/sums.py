@@ -25,8 +25,7 @@ from altmin.core.chain import Block, Chain
 from altmin.core.codes.problem import Problem
 from altmin.core.step import soft_threshold
 from altmin.core.weights.local import LocalAdam
-from altmin.core.weights.memory import parted
-from altmin.core.weights.rule import Rates, WeightRule, as_matrix
+from altmin.core.weights.rule import Rates, WeightRule, as_matrix, parted
 
 
 class Sums:
@@ -168,7 +167,7 @@ class FittedMemory(WeightRule):
         samples = W.new_zeros((), dtype=torch.float64)
         return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
 
-    def measure(self, block: Block, parameters: Params, problem: Problem) -> dict[str, Tensor]:
+    def measure(self, block: Block, parameters: Params, problem: Problem, kind: int = 0) -> dict[str, Tensor]:
         """The means over samples of a a^T and r a^T."""
         context = problem.context
         a, delta = block.core.maps[0].columns(problem.saved[0], problem.delta)

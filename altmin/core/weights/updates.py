@@ -94,17 +94,21 @@ class Updates:
         """Return the kind of the step-th update, from 1."""
         return max([rule.kind(step) for rule, _ in self.by_rule]) if self.kinds > 1 else 0
 
-    def measure(self, theta: Any, problems: Problems, total: BucketedSum | None = None) -> dict[int, Any]:
+    def measure(
+        self, theta: Any, problems: Problems, total: BucketedSum | None = None, kind: int | None = None
+    ) -> dict[int, Any]:
         """Return the contributions of the blocks that are trained, by number, with zeros as the gradients of frozen
-        parameters. total: what sums them over ranks, those of upper blocks while lower ones are computed."""
+        parameters. total: what sums them over ranks, those of upper blocks while lower ones are computed. kind: of the
+        update, None for that of the next one."""
         contributions = {}
+        kind = self.kind(self.count + 1) if kind is None else kind
         for l in sorted(problems, reverse=True):
             frozen = 0
             for p in self.theta[l]:
                 frozen += not p.requires_grad
             if frozen == len(self.theta[l]):
                 continue
-            measured = self.rules[l].measure(problems[l].block, theta[l], problems[l])
+            measured = self.rules[l].measure(problems[l].block, theta[l], problems[l], kind)
             if frozen and isinstance(measured, list | tuple) and len(measured) == len(self.theta[l]):
                 pairs = zip(measured, self.theta[l], strict=True)
                 measured = [g if p.requires_grad else torch.zeros_like(g) for g, p in pairs]
@@ -135,7 +139,7 @@ class Updates:
             new, after = self._moved(theta, changes), {**states, **{l: state for l, (_, state) in changes.items()}}
             rest = {l: problems[l].after(theta[l], new[l]) for l in left}
             total = BucketedSum(rest[left[0]].context)
-            measured = self.measure(new, rest, total)
+            measured = self.measure(new, rest, total, rates[left[0]]["kind"])
             total.finish()
             for l, (more, state) in self._changes(new, after, measured, rates).items():
                 changes[l] = [a + b for a, b in zip(changes[l][0], more, strict=True)], state
@@ -204,7 +208,7 @@ class Updates:
         """Add a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if it
         is not finite."""
         for l, each in contributions.items():
-            if not all(bool(all_finite(t)) for t in pytree.tree_leaves(each)):
+            if not all(bool(all_finite(torch.as_tensor(t))) for t in pytree.tree_leaves(each)):
                 raise Diverged(f"the contribution of block {l}", SMALLER)
         for l, each in contributions.items():
             scaled = pytree.tree_map(lambda t: t * samples, each)
@@ -262,4 +266,4 @@ class Updates:
 
 
 def _copied(tree: Any) -> Any:
-    return pytree.tree_map(lambda t: t.detach().clone(), tree)
+    return pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), tree)
