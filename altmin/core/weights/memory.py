@@ -17,7 +17,7 @@ from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory, tiny
 from altmin.core.weights.local import LocalAdam, can_follow, clipped
-from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State
+from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State, write
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
@@ -185,7 +185,7 @@ class Row(NamedTuple):
 
 
 def step_(memory: LayerMemory, beta: float, rows: Sequence[Row]) -> None:
-    """Take the steps of parameters in place, by torch's fused kernel of AdamW. Weights with a memory go in the direction
+    """Take the steps of parameters in place, by torch's fused kernel of AdamW; weights with a memory go in the direction
     of their layer, as far as Adam would."""
     buffers = [None if row.layer is None else torch.zeros_like(row.exp_avg) for row in rows]
     calls: dict[Any, list[list[Tensor]]] = {}
