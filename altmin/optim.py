@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -57,8 +58,8 @@ class CoActivation(torch.optim.Optimizer):
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
-        every: int = 10,
-        rows: int = 200,
+        every: int = 20,
+        rows: int = 100,
         model: nn.Module | None = None,
     ):
         of = "CoActivation"
@@ -82,7 +83,7 @@ class CoActivation(torch.optim.Optimizer):
                 "CoActivation needs whole matrices, and fully_shard leaves each rank a part of them; train with "
                 "DistributedDataParallel"
             )
-        self.beta = beta
+        self.beta, self.device = beta, every_one[0].device.type
         self.recorders = [Recorder(m, name, inputs, self.memory, rows) for m, name, inputs in _matrices(model)]
         weakref.finalize(self, _close, self.recorders)
         self._listen()
@@ -95,31 +96,39 @@ class CoActivation(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
-        news = self._measured() if self._is_due() else {}
-        rows = []
-        for group in self.param_groups:
-            group["updates"] += 1
-            for p in (p for p in group["params"] if p.grad is not None):
-                state, recorder, new = self.state[p], recorders.get(p), news.get(p)
-                wide = torch.promote_types(p.dtype, torch.float32) if recorder else p.dtype
-                if not state:
-                    moments = {name: torch.zeros_like(p, dtype=wide) for name in ADAM[1:]}
-                    state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device), **moments}
-                if recorder and new and "Y" not in state:
-                    state |= self.memory.init(p, recorder.groups)
-                if new:
-                    state["rows"] = new.pop("rows")
-                g, layer = p.grad.to_dense() if p.grad.is_sparse else p.grad, None
-                if recorder and "Y" in state:
-                    held = {name: state[name] for name in MEMORY}
-                    layer = Layer(state["exp_avg"], g, held, new, state["rows"] >= MANY_ROWS)
-                state["step"] += 1
-                step, mean, square = (state[name] for name in ADAM)
-                rows.append(Row(p, g, step, mean, square, group["lr"], group["weight_decay"], layer))
-        step_(self.memory, self.beta, rows)
+        with torch.autocast(self.device, enabled=False) if torch.is_autocast_enabled(self.device) else nullcontext():
+            self._step()
         self._listen()
         return loss
+
+    def _step(self) -> None:
+        recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
+        news = self._measured() if self._is_due() else {}
+        rows, steps = [], []
+        for group in self.param_groups:
+            group["updates"] += 1
+            lr, decay = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                g = p.grad
+                if g is None:
+                    continue
+                state, recorder, new = self.state[p], recorders.get(p), news.get(p)
+                if not state:
+                    wide = torch.promote_types(p.dtype, torch.float32) if recorder else p.dtype
+                    moments = {name: torch.zeros_like(p, dtype=wide) for name in ADAM[1:]}
+                    state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device), **moments}
+                if recorder and new:
+                    state |= {} if "Y" in state else self.memory.init(p, recorder.groups)
+                    state["rows"] = new.pop("rows")
+                step, mean, square = (state[name] for name in ADAM)
+                g = g.to_dense() if g.is_sparse else g
+                many = state.get("rows", 0) >= MANY_ROWS
+                layer = Layer(mean, g, state, new, many) if recorder and "Y" in state else None
+                steps.append(step)
+                rows.append(Row(p, g, step, mean, square, lr, decay, layer))
+        if rows:
+            torch._foreach_add_(steps, 1)
+            step_(self.memory, self.beta, rows)
 
     def _is_due(self) -> bool:
         """Return whether the next step refreshes the memories."""
@@ -188,7 +197,7 @@ class CoActivation(torch.optim.Optimizer):
         _close(self.recorders)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"memory": self.memory, "beta": self.beta, "recorders": self.recorders}
+        own = {name: getattr(self, name) for name in ("memory", "beta", "device", "recorders")}
         return {**super().__getstate__(), **own}
 
 
@@ -209,29 +218,36 @@ class Recorder:
         self.passed: dict[int, dict[str, Tensor]] = {}
         """By the number of a backward pass: what its calls have added."""
         self.due = True
-        self.handles = [module.register_forward_hook(Hook(weakref.ref(self)), with_kwargs=True)]
+        """Whether calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
+        self.handle = module.register_forward_hook(Hook(self), with_kwargs=True)
+        self.arrival: Any = None
 
     @property
     def is_whole(self) -> bool:
         """True if the module still has the parameter, and trains it."""
-        return bool(self.p.requires_grad) and getattr(self.module(), self.name, None) is self.p
+        module = self.module()
+        return self.p.requires_grad and module is not None and module._parameters.get(self.name) is self.p
 
     def listen(self, due: bool) -> None:
         """Drop what is recorded, and record calls if due."""
         self.sums, self.passed, self.due = None, {}, due
-        if len(self.handles) == 1 and self.p.requires_grad:  # torch refuses that hook before
-            self.handles.append(self.p.register_post_accumulate_grad_hook(Arrival(weakref.ref(self))))
+        if self.arrival is not None:
+            self.arrival.remove()
+            self.arrival = None
 
     def zeros(self) -> dict[str, Tensor]:
         """Return the sums over no calls."""
         memory = self.memory.init(self.p, self.groups)
         return {"Y": memory["Y"], "scale": memory["scale"], "counts": memory["Y"].new_zeros(2, dtype=torch.float64)}
 
-    def called(self, x: Any, output: Any) -> None:
+    @torch.compiler.disable
+    def called(self, module: nn.Module, x: Any, output: Any) -> None:
         """Measure the inputs of a call; they count if a backward pass goes through one of its outputs."""
+        if self.module() is not module:  # but a copy of it that has its hooks
+            return
         outputs = [t for t in (output if isinstance(output, tuple) else [output]) if isinstance(t, Tensor)]
         outputs = [t for t in outputs if t.requires_grad]
-        a = self.inputs(x, output) if self.due and outputs and self.is_whole else None
+        a = self.inputs(x, output) if outputs and self.is_whole else None
         if a is None or not a.numel():
             return
         with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
@@ -248,7 +264,10 @@ class Recorder:
 
         for t in outputs:
             t.register_hook(arrived)
+        if self.arrival is None:
+            self.arrival = self.p.register_post_accumulate_grad_hook(Hook(self))
 
+    @torch.compiler.disable
     def accumulated(self) -> None:
         """Count the calls of the backward pass that has just added to the parameter's gradient."""
         new = self.passed.pop(torch._C._current_graph_task_id(), None)
@@ -257,37 +276,30 @@ class Recorder:
 
     def close(self) -> None:
         """Record no further calls."""
-        for handle in self.handles:
-            handle.remove()
+        self.listen(False)
+        self.handle.remove()
 
     def __reduce__(self) -> Any:
         return _Nothing, ()
 
 
 class Hook:
-    """The forward hook of a recorder, which ends with it. A copy does nothing."""
+    """The hook of a recorder, on a module's calls or on its parameter's gradient. A copy does nothing."""
 
-    def __init__(self, recorder: Callable[[], Recorder | None] = lambda: None):
+    def __init__(self, recorder: Recorder | None = None):
         self.recorder = recorder
 
-    @torch.compiler.disable
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        recorder = self.recorder()
-        if recorder is not None and recorder.module() is module:
-            recorder.called((*args, *kwargs.values())[0], output)
+    def __call__(self, of: Any, *call: Any) -> None:
+        if self.recorder is None or not self.recorder.due:
+            return
+        if call:
+            args, kwargs, output = call
+            self.recorder.called(of, (*args, *kwargs.values())[0], output)
+        else:
+            self.recorder.accumulated()
 
     def __reduce__(self) -> Any:
         return type(self), ()
-
-
-class Arrival(Hook):
-    """The hook of a recorder's parameter."""
-
-    @torch.compiler.disable
-    def __call__(self, p: Tensor) -> None:
-        recorder = self.recorder()
-        if recorder is not None:
-            recorder.accumulated()
 
 
 class _Nothing:

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin import continual, data, models
+from altmin.common import precision
 from altmin.common.describe import plain
 from altmin.common.errors import Diverged, unknown
 from altmin.common.state import MOMENTS
-from altmin.runners import precision
 from altmin.training.samples import Samples, fingerprint
 from reproduction import opponents  # noqa: F401  (it registers some of the learners)
 

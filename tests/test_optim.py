@@ -345,7 +345,7 @@ def test_a_copied_optimizer_says_what_to_do():
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
-    with pytest.raises(TypeError, match="give the model, .* given list alone"):
+    with pytest.raises(TypeError, match="given list alone"):
         CoActivation(list(plain().parameters()))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="without parameters to train"):
         CoActivation(plain().requires_grad_(False))

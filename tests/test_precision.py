@@ -12,8 +12,8 @@ import altmin
 from altmin import methods
 from altmin.calculus import map_of
 from altmin.common.errors import Diverged
+from altmin.common.precision import current, rounding, using
 from altmin.layers import Recurrent
-from altmin.runners.precision import current, rounding, using
 
 BF16 = torch.autocast("cpu", torch.bfloat16)
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

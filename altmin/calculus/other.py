@@ -194,6 +194,8 @@ class FunctionalModule(AnyModule):
         layers = nn.MultiheadAttention | nn.TransformerEncoderLayer
         self.fuses = any(isinstance(m, layers) for m in of.module.modules())
         """True if torch may use its kernel for a whole layer of attention."""
+        self.recurs = any(isinstance(m, nn.RNNBase) for m in of.module.modules())
+        """True if torch may use a recurrent kernel, which takes no tensors of `torch.func`."""
 
     def functional(self) -> Map:
         return self
@@ -214,7 +216,8 @@ class FunctionalModule(AnyModule):
         if not any(given):  # nothing to differentiate by: the output may be integers
             y, buffers = self._call(p, xs, context, start)
             return y, Pass(context, xs, p, y, start, buffers)
-        y, pull, buffers = torch.func.vjp(call, *given, has_aux=True)  # type: ignore[misc]
+        with _plain_kernels() if self.recurs else nullcontext():
+            y, pull, buffers = torch.func.vjp(call, *given, has_aux=True)  # type: ignore[misc]
         return y, _PulledPass(context, xs, p, y, start, buffers, None, None, pull)
 
     def grads(self, p: Params, saved: Pass, v: Tensor) -> Params:
@@ -231,7 +234,8 @@ class FunctionalModule(AnyModule):
 
         p = [q.detach() for q in p]
         plain = _layer_by_layer() if self.fuses else nullcontext()
-        with sdpa_kernel(SDPBackend.MATH), plain:  # the other kernels have no forward derivative
+        kernels = _plain_kernels() if self.recurs else sdpa_kernel(SDPBackend.MATH)
+        with kernels, plain:  # the other kernels have no forward derivative
             return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
 
 

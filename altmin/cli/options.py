@@ -13,9 +13,9 @@ import typer
 
 from altmin import data, methods
 from altmin.cli import torchrun
+from altmin.common import precision
 from altmin.common.errors import unknown
 from altmin.common.memory import keep_freed_memory
-from altmin.runners import precision
 from altmin.training.config import RunConfig
 from altmin.training.samples import Samples
 from altmin.training.schedule import SCHEDULES

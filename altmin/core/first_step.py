@@ -1,6 +1,8 @@
 """The check before a trainer's first step: the blocks against the model as a whole, which autograd differentiates."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, Context
 from altmin.calculus.discrete import Discrete, Estimated
 from altmin.calculus.other import AnyModule
+from altmin.common import precision
 from altmin.common.inputs import Batch, tensors_of
 from altmin.common.unchanged import same_attributes, same_buffers
 from altmin.core.chain import Chain, Theta
@@ -20,6 +23,7 @@ NEAR = {torch.float32: (0.05, 1e-3), torch.float64: (1e-5, 1e-8)}
 the largest norm of all gradients."""
 SMALL = 1e-6
 """How far entries of a buffer may be apart besides."""
+_one_thread = threading.Lock()
 
 
 class Pass(NamedTuple):
@@ -38,16 +42,17 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
     leaves, for this mini-batch. Nothing changes. context: in which the loss reads its targets; of a rank, the rest is
     computed for its own rows alone.
 
-    Takes two passes and two backward passes, with dropout off. Outputs may differ where the model draws random numbers
-    elsewhere. Gradients are not compared where a block replaces a derivative by an estimate or by a part of it
-    (discrete activations, recurrence).
+    Takes two passes and two backward passes, with dropout off, and on a GPU without tf32, whose rounding deep nets
+    magnify. Outputs may differ where the model draws random numbers elsewhere. Gradients are not compared where a block
+    replaces a derivative by an estimate or by a part of it (discrete activations, recurrence).
     """
     x = x.clone() if any(t.is_inference() for t in tensors_of(x)) else x
     copies = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
-    with same_buffers(chain.model), same_attributes(chain.model) as changed:
+    devices = [x.device] if x.device.type == "cuda" else []
+    exact = _exact() if devices else nullcontext()
+    with same_buffers(chain.model), same_attributes(chain.model) as changed, exact:
         for m in chain.model.modules():
             m.training = m.training and not isinstance(m, nn.modules.dropout._DropoutNd)
-        devices = [x.device] if x.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             blocks = _by_blocks(chain, copies, loss, x, y, context)
         if not bool(blocks.output.sum().isfinite()):
@@ -64,6 +69,13 @@ def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Con
                 "use a buffer, which changes once in a step (register_buffer)"
             )
     _compare(blocks, whole)
+
+
+@contextmanager
+def _exact() -> Iterator[None]:
+    """Compute without tf32, which is a setting of the process: one thread at a time."""
+    with _one_thread, precision.using("float32"):
+        yield
 
 
 def _by_blocks(

@@ -102,7 +102,7 @@ def move_codes(
     top = OutputLoss(loss if alone else of_batch(loss, context), values[-1], y, mu, context)
     encoded: list[Encoded] = []
     for block, p, c, saved in zip(chain.blocks, theta, values[:-1], states, strict=True):
-        encoded.append(Encoded(block, p, c, saved, bool(encoded)))
+        encoded.append(Encoded(block, p, c, saved, len(encoded) > 0))
     moved = codes(encoded, Target(top.delta, 1.0, top), context)
     new = statistics(chain.blocks, states) if chain.keeps else []
     first = values[1] if chain.shows_input and values[0].numel() >= values[1].numel() else values[0]

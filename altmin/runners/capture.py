@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map
 from altmin.common.errors import Diverged
-from altmin.common.state import overwrite
+from altmin.common.state import all_finite, overwrite
 from altmin.core.chain import Theta
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes, with_states
@@ -159,9 +159,9 @@ class AltMinStep(CapturedStep):
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
         rules = am.updates.rules.values()
-        kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == rule.kinds == 1 for rule in rules)
-        self.pure = not kernels or (self.compiled is not None and count <= WITH_ADAM.get(first.device.type, 0))
-        """True if updates are functions of tensors, not kernels that work in place."""
+        self.kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in rules)
+        """True if updates may be kernels that work in place, not functions of tensors."""
+        self.with_adam = count <= WITH_ADAM.get(first.device.type, 0)
         self.channels_last = _gains_by_channels_last(am.model)
         self.known = am.penalty.value
         self.numbers = am.updates.numbers()
@@ -205,16 +205,21 @@ class AltMinStep(CapturedStep):
         numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.squares[:-1]]
         values = torch.stack([torch.as_tensor(n, device=mu.device).double() for n in numbers])
         ok = (before > 0) & moved.is_finite
-        if self.pure and contributions:
+        pure = not self.kernels or (compiled and self.with_adam)
+        if pure and contributions:
             rates = updates.rates(len(x), kind, self.numbers)
             changes = updates.changes(am.theta, updates.states, contributions, rates, problems)
             ok = ok & finite(changes)
             updates.write(changes, ok)
+        else:
+            rules = [each for each in contributions.values() if isinstance(each, dict)]  # of more than gradients
+            for t in pytree.tree_leaves(rules):
+                ok = ok & all_finite(t) if isinstance(t, Tensor) else ok
         mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
         self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
         _commit(moved.statistics, ok)
         sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
-        return values, ok, sizes, {} if self.pure else contributions, moved.solver_states
+        return values, ok, sizes, {} if pure else contributions, moved.solver_states
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)

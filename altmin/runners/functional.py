@@ -15,6 +15,10 @@ class FunctionalContext(Context):
     def numbers(self, vector: Tensor) -> list[Any]:
         return list(vector.unbind())
 
+    def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """As in `Context`, but without comparing tensors by their ids, which torch 2.11 cannot trace."""
+        return torch.stack([torch.dot(self.weighted(u).reshape(-1), v.reshape(-1)) for u, v in pairs])
+
     def choose(self, condition: Any, first: Sequence[Any], second: Sequence[Any]) -> Sequence[Any]:
         return [torch.where(condition, a, b) for a, b in zip(first, second, strict=True)]
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from altmin.common import precision
 from altmin.common.errors import Diverged, demand
 from altmin.methods.protocol import Method
-from altmin.runners import precision
 from altmin.runners.ranks import ranks_of
 from altmin.training import augment, checkpoint, evaluate, resumed
 from altmin.training.callbacks import Callbacks

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from altmin.common import precision
 from altmin.common.describe import describe, kind
 from altmin.common.state import load_parts
 from altmin.methods.alternating import Offline
-from altmin.runners import precision
 from altmin.runners.distributed import Distributed
 from altmin.runners.layer_parallel import LayerParallel
 from altmin.runners.recorded import Recorded

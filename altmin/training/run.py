@@ -5,8 +5,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from altmin.common import precision
 from altmin.methods.protocol import Method
-from altmin.runners import precision
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.ranks import ranks_of
 from altmin.runners.recorded import Recorded, recorded
@@ -54,7 +54,7 @@ def fit(
     first rate again. Instead of both, `scheduler` is one of torch's on `method.optimizer`, or a function (optimizer) ->
     scheduler, stepped after each epoch; `ReduceLROnPlateau` gets the first column that is measured.
 
-    `precision` is that of products: "float32", "tf32" on a GPU, or "bf16" (`altmin.runners.precision.using`); None
+    `precision` is that of products: "float32", "tf32" on a GPU, or "bf16" (`altmin.common.precision.using`); None
     leaves torch's own settings as they are.
 
     `record`: whether steps are recorded and replayed (`altmin.Recorded`), which launches them many times as fast. None

@@ -9,8 +9,8 @@ import typer
 from altmin import methods as registry
 from altmin.cli import output
 from altmin.cli.options import Device, Json, Precision, Seed, Threads, command, value, words
+from altmin.common import precision as products
 from altmin.common.describe import plain
-from altmin.runners import precision as products
 from reproduction.commands import options
 from reproduction.speed import modes as ways
 from reproduction.speed.run import YARDSTICK, Net, Plan, Variant, measure, table

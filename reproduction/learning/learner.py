@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from altmin import Recorded, methods
+from altmin.common import precision
 from altmin.common.errors import Diverged
 from altmin.core.labels import by_label
-from altmin.runners import precision
 from altmin.training import Progress, accuracy, fit, mean_loss
 from altmin.training.samples import Samples
 from reproduction import opponents  # noqa: F401  (it registers methods)

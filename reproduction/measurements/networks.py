@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import altmin
+from altmin.common import precision
 from altmin.common.errors import Diverged
 from altmin.data import RandomWindows
 from altmin.methods.backprop import Backprop
-from altmin.runners import precision
 from altmin.training import fit
 from altmin.training.samples import Samples
 from reproduction.case import Case

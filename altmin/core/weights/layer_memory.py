@@ -69,9 +69,9 @@ class LayerMemory:
         """Return whether memories are refreshed in this step, counted from 1: in every one at first, later in each
         `every`-th.
 
-        >>> memory = LayerMemory(0.6, 1.0, rank=32, every=10)
-        >>> [n for n in range(12, 60) if memory.is_due(n)]
-        [12, 13, 14, 15, 16, 18, 20, 22, 24, 27, 30, 32, 36, 40, 45, 48, 54, 56]
+        >>> memory = LayerMemory(0.6, 1.0, rank=32, every=5)
+        >>> [n for n in range(12, 56) if memory.is_due(n)]
+        [12, 13, 14, 15, 16, 18, 20, 22, 24, 27, 30, 32, 36, 40, 45, 50, 55]
         """
         return step % min(self.every, max(1, step // 8)) == 0
 
@@ -98,19 +98,22 @@ class LayerMemory:
         return {"Y": Y * times, "scale": squares * (times / a.shape[-1])}
 
     def directions(
-        self, layers: Sequence[Layer], beta: Any, buffers: Sequence[Tensor] | None = None
+        self, layers: Sequence[Layer], beta: Any, in_place: bool = False
     ) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-        """Return U of each layer, of the shape of M, and those entries of its state that change. buffers: of that shape
-        too, which are overwritten, or None."""
+        """Return U of each layer, of the shape of M, and those entries of its state that change. in_place: whether
+        kernels may be used that torch.func cannot transform."""
         changes: list[dict[str, Tensor]] = [{} for _ in layers]
         Vs, Xs = [], []
+        if in_place:
+            Ns = list(torch._foreach_lerp([layer.G for layer in layers], [layer.M for layer in layers], beta))
+        else:
+            Ns = [torch.lerp(layer.G, layer.M, beta) for layer in layers]
         for i, layer in enumerate(layers):
             state = layer.state
             if layer.new is not None:
                 changes[i] = self._refreshed(state, layer.new)
                 state = changes[i]
-            N = torch.lerp(layer.G, layer.M, beta, out=None if buffers is None else buffers[i])
-            V = solved(matrices(N, _groups(state)), state["B"], in_place=buffers is not None)
+            V = solved(matrices(Ns[i], _groups(state)), state["B"], in_place)
             Vs.append(V)
             Xs.append(_rows_in_blocks(V))
         fresh = [i for i, layer in enumerate(layers) if layer.many or layer.new is not None]

@@ -127,7 +127,7 @@ class LocalRule(WeightRule):
         steps = []
         for l, grads in (contributions if self.clip_norm is None else clipped(contributions, self.clip_norm)).items():
             state, numbers = states[l], rates[l]
-            steps.append(state["step"])
+            steps += [state["step"]] if theta[l] else []  # without parameters it has no device
             for i, (p, g) in enumerate(zip(theta[l], grads, strict=True)):
                 if p.requires_grad:
                     decay = numbers["weight_decay"] if self.decay_biases or numbers["decayed"][i] else 0.0
@@ -138,7 +138,7 @@ class LocalRule(WeightRule):
                     calls.setdefault((numbers["lr"], decay), []).append(tuple(row))
 
         def apply(ok: Tensor | None) -> None:
-            torch._foreach_add_(steps, 1 if ok is None else ok.to(steps[0].dtype))
+            count_up(steps, ok)
             for (lr, decay), rows in calls.items():
                 params, grads, counts, *moments = map(list, zip(*rows, strict=True))
                 self.kernel(params, grads, counts, moments, lr, decay, None if ok is None else 1.0 - ok.float())
@@ -152,6 +152,14 @@ class LocalRule(WeightRule):
     def kernel(self, params: Any, grads: Any, counts: Any, moments: Any, lr: Any, decay: float, found_inf: Any) -> None:
         """Take a step in place, none where found_inf is 1. counts: of steps, this one among them."""
         raise NotImplementedError
+
+
+def count_up(steps: list[Tensor], ok: Tensor | None) -> None:
+    """Add 1 to numbers of steps in place, where ok."""
+    if ok is None:
+        torch._foreach_add_(steps, 1)
+    else:
+        torch._foreach_add_(steps, [ok.to(steps[0].dtype)] * len(steps))  # a list: one tensor would be read
 
 
 def _is_set(number: Any) -> bool:

@@ -16,8 +16,8 @@ from altmin.core.chain import Block
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory, tiny
-from altmin.core.weights.local import LocalAdam, can_follow, clipped
-from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State, write
+from altmin.core.weights.local import LocalAdam, can_follow, clipped, count_up
+from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State
 
 POSITIONS = 16
 """About how many places of an image or a sequence enter the memory of a layer."""
@@ -75,8 +75,8 @@ class CoActivationMemory(LocalAdam):
         weight_decay: float = 0.0,
         decay_biases: bool = True,
         clip_norm: float | None = None,
-        every: int = 10,
-        rows: int = 200,
+        every: int = 20,
+        rows: int = 100,
     ):
         self.memory, self.rows = (
             checked(type(self).__name__, LayerMemory(forget, damping, rank, every), beta, rows),
@@ -146,7 +146,7 @@ class CoActivationMemory(LocalAdam):
         grads = clipped({l: self.gradients(each) for l, each in contributions.items()}, self.clip_norm)
         means = {l: states[l]["exp_avg"] for l in contributions}
         layers = {(l, i): layer for l, i, layer in self._layers(means, states, grads, contributions, rates)}
-        rows, steps, checks = [], [states[l]["step"] for l in contributions], []
+        rows, steps, checks = [], [states[l]["step"] for l in contributions if theta[l]], []
         for l in contributions:
             state, lr, decays = states[l], rates[l]["lr"], self._decays(rates[l])
             for i, (p, g) in enumerate(zip(theta[l], grads[l], strict=True)):
@@ -161,11 +161,9 @@ class CoActivationMemory(LocalAdam):
         finite = torch.stack([can_follow(calls), *checks]).all()
 
         def apply(ok: Tensor | None) -> None:
-            if ok is not None:
-                write(theta, states, self.update_all(theta, states, contributions, rates), ok)
-                return
-            torch._foreach_add_(steps, 1)
-            step_(self.memory, self.betas[0], rows)
+            count_up(steps, ok)
+            with torch.autocast(steps[0].device.type, enabled=False):
+                step_(self.memory, self.betas[0], rows, ok)
 
         return Proposal(finite, apply)
 
@@ -184,36 +182,55 @@ class Row(NamedTuple):
     layer: Layer | None
 
 
-def step_(memory: LayerMemory, beta: float, rows: Sequence[Row]) -> None:
-    """Take the steps of parameters in place, by torch's fused kernel of AdamW; weights with a memory go in the direction
-    of their layer, as far as Adam would."""
-    buffers = [None if row.layer is None else torch.zeros_like(row.exp_avg) for row in rows]
+def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | None = None) -> None:
+    """Take the steps of parameters in place, none where not ok: those of weights with a memory in the direction of
+    their layer, as far as Adam would go, all others by Adam."""
+    if ok is not None:  # numbers that are not finite would remain so times 0
+        rows = [row._replace(g=torch.where(ok, row.g, 0.0), layer=_accepted(row.layer, ok)) for row in rows]
+    targets = [row.p if row.layer is None else torch.zeros_like(row.exp_avg) for row in rows]
     calls: dict[Any, list[list[Tensor]]] = {}
-    for row, buffer in zip(rows, buffers, strict=True):
-        target, decay = (row.p, row.decay) if buffer is None else (buffer, 0.0)
-        g = row.g.to(target.dtype)
+    turned: dict[torch.device, list[tuple[Row, Layer, Tensor]]] = {}
+    for row, target in zip(rows, targets, strict=True):
+        g = row.g if row.g.dtype == target.dtype else row.g.to(target.dtype)
         g = g if g.stride() == target.stride() else torch.empty_like(target).copy_(g)  # as the kernel requires
+        decay = row.decay if row.layer is None else 0.0
         calls.setdefault((row.lr, decay, target.dtype, target.device), []).append(
             [target, g, row.exp_avg, row.exp_avg_sq, row.step]
         )
+        if row.layer is not None:
+            turned.setdefault(target.device, []).append((row, row.layer._replace(G=g), target))
     for (lr, decay, *_), call in calls.items():
-        targets, grads, means, squares, steps = map(list, zip(*call, strict=True))
+        params, grads, means, squares, steps = map(list, zip(*call, strict=True))
         options: Any = {"lr": lr, "beta1": beta, "beta2": BETAS[1], "eps": 1e-8, "weight_decay": decay}
-        torch._fused_adamw_(targets, grads, means, squares, [], steps, **options, amsgrad=False, maximize=False)
-    pairs = [(row, buffer) for row, buffer in zip(rows, buffers, strict=True) if buffer is not None]
-    if not pairs:
-        return
-    moved = [buffer for _, buffer in pairs]
-    lengths = torch._foreach_norm(moved)
-    layers = [row.layer._replace(G=row.layer.G.to(row.exp_avg.dtype)) for row, _ in pairs if row.layer is not None]
-    with torch.autocast(moved[0].device.type, enabled=False):
-        Us, refreshed = memory.directions(layers, beta, moved)
-    sizes = torch._foreach_norm(Us)
-    for (row, _), layer, U, new, length, size in zip(pairs, layers, Us, refreshed, lengths, sizes, strict=True):
-        if row.decay:
-            row.p.mul_(1 - row.lr * row.decay)
-        row.p.addcmul_(U.to(row.p.dtype), (length / size.clamp_min(tiny(U))).to(row.p.dtype), value=-1)
-        overwrite({name: layer.state[name] for name in new}, new)
+        options["found_inf"] = None if ok is None else 1.0 - ok.float()
+        torch._fused_adamw_(params, grads, means, squares, [], steps, **options, amsgrad=False, maximize=False)
+    for each in turned.values():
+        _turn(memory, beta, each, ok)
+
+
+def _turn(memory: LayerMemory, beta: float, layers: Sequence[tuple[Row, Layer, Tensor]], ok: Tensor | None) -> None:
+    """Move weights in the directions of their layers, as far as Adam's steps, which are given."""
+    moves = [move for *_, move in layers]
+    lengths = torch._foreach_norm(moves)
+    Us, changes = memory.directions([layer for _, layer, _ in layers], beta, in_place=True)
+    sizes = torch.stack(torch._foreach_norm(Us))
+    factors = (torch.stack(lengths) / sizes.clamp_min(tiny(sizes))).unbind()
+    for (row, layer, _), change in zip(layers, changes, strict=True):
+        if isinstance(row.decay, Tensor) or row.decay:
+            shrinks = row.lr * row.decay if ok is None else (row.lr * row.decay * ok).to(row.p.dtype)
+            row.p.mul_(1 - shrinks)
+        if change:
+            overwrite({name: layer.state[name] for name in change}, change, ok)
+    params = [row.p for row, *_ in layers]
+    Us, scales = ([t.to(p.dtype) for t, p in zip(ts, params, strict=True)] for ts in (Us, factors))
+    torch._foreach_addcmul_(params, Us, scales, value=-1)
+
+
+def _accepted(layer: Layer | None, ok: Tensor) -> Layer | None:
+    """Return a layer whose contribution is zero where not ok."""
+    if layer is None or layer.new is None:
+        return layer
+    return layer._replace(new={name: torch.where(ok, t, 0.0) for name, t in layer.new.items()})
 
 
 def checked(of: str, memory: LayerMemory, beta: float, rows: int) -> LayerMemory:
