@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from altmin.calculus.context import LOCAL
 from altmin.calculus.linear import Affine, Convolution, Linear
 from altmin.common.errors import demand
+from altmin.common.state import all_finite
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
 from altmin.core.weights.memory import Row, checked, sampled, step_
@@ -159,7 +160,7 @@ class CoActivation(torch.optim.Optimizer):
             samples, rows = each["counts"].tolist() if each else (0.0, 0.0)
             if each and samples:
                 new = {name: each[name] / samples for name in ("Y", "scale")}
-                if all(bool(t.isfinite().all()) for t in new.values()):
+                if all(bool(all_finite(t)) for t in new.values()):
                     measured[recorder.p] = {**new, "rows": rows}
         return measured
 

@@ -27,7 +27,7 @@ def test_a_compiled_step_is_the_ordinary_step_whatever_the_layout_and_the_shape(
         x = x.T.contiguous().T if i == 2 else x
         x, y = (x[:3], y[:3]) if i == 3 else (x, y)
         assert float(recorded.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-9)
-    assert recorded.captured.compiled.works
+    assert recorded.captured.compiled[0].works
     assert recorded.others == 1
     same(state(recorded), state(ordinary), 1e-7)
 
@@ -47,7 +47,7 @@ def test_a_compiled_step_with_channels_last_that_is_refused_changes_nothing(
     for method in (ordinary, recorded):
         method.step(*second)
     same(state(recorded), state(ordinary), 1e-7)
-    assert recorded.captured.compiled.works
+    assert recorded.captured.compiled[0].works
 
 
 def test_frozen_layers_stay(traced: None) -> None:
@@ -155,7 +155,7 @@ def test_a_trainer_that_compiles_takes_the_steps_of_one_that_does_not(rule: str,
         each.step(*data[0])
     for each in (compiled, copied, pickled):
         same(state(each), state(ordinary), 1e-7)
-    assert compiled.compiled.captured.compiled.works
+    assert compiled.compiled.captured.compiled[0].works
 
 
 def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: None) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import altmin
 from altmin.calculus.context import BatchShard, Context
-from altmin.core.weights.layer_memory import COEFFICIENTS, Layer, LayerMemory, factor, inverse_roots, sketch, solved
+from altmin.core.weights.layer_memory import COEFFICIENTS, Layer, LayerMemory, factors, inverse_roots, sketch, solved
 from altmin.core.weights.memory import sampled
 
 STEPS = 23
@@ -167,10 +167,10 @@ def test_a_sketch_of_full_rank_is_exact_and_the_ridge_keeps_what_it_does_not_see
     a[:, 5:] = a[:, :4] @ torch.randn(4, 4, dtype=F64)  # of rank 5
     A, one, ridge = a.mT @ a / 40, torch.eye(9, dtype=F64), torch.full((1, 1), 0.5, dtype=F64)
     exact = 0.5 * N @ torch.linalg.inv(A + (0.5 + 2e-3 * A.norm()) * one)
-    torch.testing.assert_close(solved(N, factor(A, ridge, one)), exact)
+    torch.testing.assert_close(solved(N, factors([A], [ridge], [one])[0]), exact)
     exact = 0.5 * N @ torch.linalg.inv(A + 0.5 * one)
     S = torch.linalg.qr(torch.randn(9, 6, dtype=F64))[0]
-    found = solved(N, factor(A @ S, ridge, S))
+    found = solved(N, factors([A @ S], [ridge], [S])[0])
     assert float((found - exact).norm() / exact.norm()) < 0.03  # the shift is all that differs
 
 
@@ -202,6 +202,29 @@ def test_inverse_roots_are_near_those_that_make_each_matrix_orthogonal():
         cosine = float((found * (U @ Vt)).sum() / found.norm() / (U @ Vt).norm())
         assert cosine > 1 / math.sqrt(1 + 0.3**2)  # if half of the values were 0.7, half 1.3
         torch.testing.assert_close(P, one)
+
+
+@pytest.mark.parametrize("shape", [(7, 9), (9, 7), (300, 140), (140, 300)])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("many", [True, False])
+def test_layers_of_one_shape_are_computed_together_as_each_alone(shape, groups, many):
+    torch.manual_seed(0)
+    memory = LayerMemory(0.6, 1.0, 5, 10)
+    layers = []
+    for _ in range(3):
+        M, G = torch.randn(groups * shape[0], shape[1], dtype=F64), torch.randn(groups * shape[0], shape[1], dtype=F64)
+        a = torch.randn(groups, 50, shape[1], dtype=F64)
+        new = memory.measure(a if groups > 1 else a[0], 1 / 50)
+        layers.append(Layer(M, G, memory.init(G, groups), new, many))
+        K = layers[-1].state["K"].normal_()
+        K.copy_(K @ K.mT)
+    narrow = M[:, :-1]
+    layers.append(Layer(narrow, narrow, memory.init(narrow, groups), None, many))
+    Us, changes = memory.directions(layers, 0.9)
+    for layer, U, change in zip(layers, Us, changes, strict=True):
+        (alone,), (expected,) = memory.directions([layer], 0.9)
+        torch.testing.assert_close(U, alone, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(change, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("n, m", [(300, 310), (310, 300), (257, 300), (300, 257)])
@@ -248,10 +271,10 @@ def test_products_on_tensor_cores_keep_the_solve_positive(damping, monkeypatch):
     S = sketch(torch.empty(1, 400), 32)
     A, N = a.mT @ a / 300 / (a * a).mean(), torch.randn(5, 400)
     ridge = torch.full((1, 1), damping)
-    exact = solved(N, factor(A @ S, ridge, S))
+    exact = solved(N, factors([A @ S], [ridge], [S])[0])
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     a, S, ridge, N = (t.cuda() for t in (a, S, ridge, N))
-    found = solved(N, factor(a.mT @ (a @ S) / 300 / (a * a).mean(), ridge, S))
+    found = solved(N, factors([a.mT @ (a @ S) / 300 / (a * a).mean()], [ridge], [S])[0])
     torch.testing.assert_close(found.cpu(), exact, rtol=0.05, atol=0.05)
 
 

@@ -4,7 +4,7 @@ No result is read back. Learning rates, mu and whether the step is accepted are 
 every one after it, leaves weights, moments, mu and statistics unchanged until the next `pull`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,10 +33,11 @@ one pass over memory."""
 
 
 class CapturedStep:
-    """One method's step on the device alone. counter: counts updates and knows their kinds; only kind 0 is compiled."""
+    """One method's step on the device alone. counter: counts updates and knows their kinds. compiled: of those kinds
+    that are compiled, the frequent one always."""
 
     counter: Any = None
-    compiled: FullGraph | None = None
+    compiled: Mapping[int, FullGraph] = {}
 
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         """Take a step and return what `metrics` needs of it. how: what the method's own step takes besides."""
@@ -153,15 +154,15 @@ class AltMinStep(CapturedStep):
         self.am, first = am, am.theta[0][0]
         self.chain, self.loss = am.chain.functional(), am.loss.functional()
         self.dtype, self.sizes, self.counter = first.dtype, list[float](), am.updates
-        self.compiled = (
-            FullGraph(AltMinStep._whole, self, first.device) if fuse and len(am.chain) <= MOST_BLOCKS else None
-        )
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
         rules = am.updates.rules.values()
         self.kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in rules)
         """True if updates may be kernels that work in place, not functions of tensors."""
         self.with_adam = count <= WITH_ADAM.get(first.device.type, 0)
+        if fuse and len(am.chain) <= MOST_BLOCKS:
+            kinds = am.updates.kinds if self.with_adam and first.is_cuda else 1
+            self.compiled = {kind: FullGraph(AltMinStep._whole, self, first.device) for kind in range(kinds)}
         self.channels_last = _gains_by_channels_last(am.model)
         self.known = am.penalty.value
         self.numbers = am.updates.numbers()
@@ -179,7 +180,7 @@ class AltMinStep(CapturedStep):
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         self.am.check_once(x, y)
-        found = self.compiled(x, y, kind, True) if self.compiled and kind == 0 else None
+        found = self.compiled[kind](x, y, kind, True) if kind in self.compiled else None
         values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
         if states:
             overwrite(self.am.code_states, states, ok)
@@ -295,12 +296,12 @@ class EnsembleStep(CapturedStep):
     def __init__(self, ensemble: Ensemble, fuse: bool):
         self.ensemble, self.counter = ensemble, ensemble
         compiles = fuse and len(getattr(ensemble.methods[0], "chain", ())) <= MOST_BLOCKS
-        self.compiled = FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device) if compiles else None
+        self.compiled = {0: FullGraph(Ensemble.advance_checked, ensemble, ensemble.alive.device)} if compiles else {}
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         each = self.ensemble.check(x, y, how.get("each"))
-        found = self.compiled(x, y, each, kind) if self.compiled and kind == 0 else None
+        found = self.compiled[kind](x, y, each, kind) if kind in self.compiled else None
         return self.ensemble.advance_checked(x, y, each, kind) if found is None else found
 
     def tensors(self) -> list[Tensor]:

@@ -174,7 +174,7 @@ class CompiledSteps(Recorded):
         if self.unseen and not self.captured.is_accepted():
             self.settle()
             return self.method.step(x, y, **how)  # its error names the place
-        if self.programs and not self.x.is_cuda and getattr(self.captured.compiled, "works", False) is False:
+        if self.programs and not self.x.is_cuda and getattr(self.captured.compiled.get(0), "works", False) is False:
             self.synchronize()
             self.programs, self.possible = {}, False
         return metrics

@@ -102,39 +102,92 @@ class LayerMemory:
     ) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
         """Return U of each layer, of the shape of M, and those entries of its state that change. in_place: whether
         kernels may be used that torch.func cannot transform."""
-        changes: list[dict[str, Tensor]] = [{} for _ in layers]
-        Vs, Xs = [], []
         if in_place:
             Ns = list(torch._foreach_lerp([layer.G for layer in layers], [layer.M for layer in layers], beta))
         else:
             Ns = [torch.lerp(layer.G, layer.M, beta) for layer in layers]
-        for i, layer in enumerate(layers):
-            state = layer.state
-            if layer.new is not None:
-                changes[i] = self._refreshed(state, layer.new)
-                state = changes[i]
-            V = solved(matrices(Ns[i], _groups(state)), state["B"], in_place)
-            Vs.append(V)
-            Xs.append(_rows_in_blocks(V))
-        fresh = [i for i, layer in enumerate(layers) if layer.many or layer.new is not None]
-        Ks = []
-        for i in fresh:
-            K = Xs[i] @ Xs[i].mT
-            if not layers[i].many:
-                K = K / K.diagonal(dim1=-2, dim2=-1).sum().clamp_min(tiny(K))
-                changes[i]["K"] = K = torch.lerp(K, layers[i].state["K"], self.forget)
-            Ks.append(K)
-        for i, P in zip(fresh, inverse_roots(Ks), strict=True):
-            changes[i]["P"] = P
-        Us = []
-        for layer, V, X, change in zip(layers, Vs, Xs, changes, strict=True):
-            Us.append(_times(change["P"] if "P" in change else layer.state["P"], V, X).reshape(layer.M.shape))
+        changes, groups = self._refreshed(layers), _alike(layers)
+        Vs = []
+        for mine in groups:
+            N = _together([matrices(Ns[i], _groups(layers[i].state)) for i in mine])
+            Vs.append(solved(N, _together([changes[i].get("B", layers[i].state["B"]) for i in mine]), in_place))
+        Xs = [_rows_in_blocks(V) for V in Vs]
+        self._set_roots(layers, groups, Xs, changes)
+        Us: list[Any] = [None] * len(layers)
+        for mine, V, X in zip(groups, Vs, Xs, strict=True):
+            P = _together([changes[i].get("P", layers[i].state["P"]) for i in mine]).view(_square(X))
+            for i, U in zip(mine, _apart(_times(P, V, X), len(mine), layers[mine[0]].M), strict=True):
+                Us[i] = U
         return Us, changes
 
-    def _refreshed(self, state: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the memory with a mini-batch."""
-        Y, scale = (torch.lerp(new[name], state[name], self.forget) for name in ("Y", "scale"))
-        return {"Y": Y, "B": factor(Y, self.damping * scale, sketch(Y.mT, self.rank)), "scale": scale}
+    def _set_roots(
+        self,
+        layers: Sequence[Layer],
+        groups: Sequence[Sequence[int]],
+        Xs: Sequence[Tensor],
+        changes: Sequence[dict[str, Tensor]],
+    ) -> None:
+        """Set P, and K where it is averaged, of those layers for which this step computes it. X: of each group."""
+        fresh, Ks = [], []
+        for mine, X in zip(groups, Xs, strict=True):
+            first, K = layers[mine[0]], None
+            if first.many:
+                K = X @ X.mT
+            elif first.new is not None:
+                before = _together([layers[i].state["K"] for i in mine]).view(_square(X))
+                K = self._averaged(X @ X.mT, before, len(mine))
+                for i, each in zip(mine, _apart(K, len(mine), first.state["K"]), strict=True):
+                    changes[i]["K"] = each
+            if K is not None:
+                fresh.append(mine)
+                Ks.append(K)
+        for mine, P in zip(fresh, inverse_roots(Ks), strict=True):
+            for i, each in zip(mine, _apart(P, len(mine), layers[mine[0]].state["P"]), strict=True):
+                changes[i]["P"] = each
+
+    def _averaged(self, K: Tensor, before: Tensor, layers: int) -> Tensor:
+        """Return the mean of K relative to its trace, of each of several layers, with that before."""
+        each = K.reshape(layers, -1, *K.shape[-2:])
+        traces = each.diagonal(dim1=-2, dim2=-1).sum((-2, -1)).clamp_min(tiny(K))
+        return torch.lerp((each / traces[:, None, None, None]).view_as(K), before, self.forget)
+
+    def _refreshed(self, layers: Sequence[Layer]) -> list[dict[str, Tensor]]:
+        """Return the memories with a mini-batch, of layers whose memory it refreshes; of others an empty one."""
+        changes: list[dict[str, Tensor]] = [{} for _ in layers]
+        due = []
+        for layer, change in zip(layers, changes, strict=True):
+            if layer.new is not None:
+                for name in ("Y", "scale"):
+                    change[name] = torch.lerp(layer.new[name], layer.state[name], self.forget)
+                due.append(change)
+        Ys, ridges = [change["Y"] for change in due], [self.damping * change["scale"] for change in due]
+        for change, B in zip(due, factors(Ys, ridges, [sketch(Y.mT, self.rank) for Y in Ys]), strict=True):
+            change["B"] = B
+        return changes
+
+
+def _alike(layers: Sequence[Layer]) -> list[list[int]]:
+    """Return the numbers of layers that are computed together: with matrices of one shape, in steps of one kind."""
+    groups: dict[Any, list[int]] = {}
+    for i, (M, _, state, new, many) in enumerate(layers):
+        groups.setdefault((M.shape, state["B"].shape, many, new is None, M.dtype, M.device), []).append(i)
+    return list(groups.values())
+
+
+def _together(ts: Sequence[Tensor]) -> Tensor:
+    """Return the matrices of several layers, or of several groups of each, along the first dimension; of one layer as
+    they are."""
+    return ts[0] if len(ts) == 1 else torch.stack(list(ts)) if ts[0].ndim == 2 else torch.cat(list(ts))
+
+
+def _square(X: Tensor) -> tuple[int, ...]:
+    """Return the shape of X X^T."""
+    return (*X.shape[:-1], X.shape[-2])
+
+
+def _apart(t: Tensor, layers: int, like: Tensor) -> Sequence[Tensor]:
+    """Return the part of each of several layers, of the shape of another tensor."""
+    return t.reshape(layers, *like.shape).unbind() if layers > 1 else [t.reshape(like.shape)]
 
 
 def matrices(W: Tensor, groups: int) -> Tensor:
@@ -143,18 +196,33 @@ def matrices(W: Tensor, groups: int) -> Tensor:
     return W if groups == 1 else W.unflatten(0, (groups, -1))
 
 
-def factor(Y: Tensor, ridge: Tensor, S: Tensor) -> Tensor:
-    """Return B, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridge: of shape (..., 1, 1).
+def factors(Ys: Sequence[Tensor], ridges: Sequence[Tensor], Ss: Sequence[Tensor]) -> list[Tensor]:
+    """Return of each layer B, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridges: of shape
+    (..., 1, 1). Layers of one rank are factored together.
 
-    >>> B = factor(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(1, 1), torch.eye(2))
+    >>> (B,) = factors([torch.tensor([[1.0, 0.0], [0.0, 3.0]])], [torch.ones(1, 1)], [torch.eye(2)])
     >>> torch.eye(2) - B @ B.mT  # but for the shift
     tensor([[0.4984, 0.0000],
             [0.0000, 0.2496]])
     """
-    size = torch.linalg.matrix_norm(Y, keepdim=True).clamp_min(tiny(Y))
-    y, s, ridge = (Y / size + SHIFT * S).double(), S.double(), (ridge.clamp_min(tiny(Y)) / size).double()
-    L = torch.linalg.cholesky_ex(y.mT @ (y + ridge * s))[0]
-    return torch.linalg.solve_triangular(L, y.mT, upper=False).mT.to(Y.dtype)
+    alike: dict[Any, list[int]] = {}
+    ys, squares = [], []
+    for i, (Y, ridge, S) in enumerate(zip(Ys, ridges, Ss, strict=True)):
+        size = torch.linalg.matrix_norm(Y, keepdim=True).clamp_min(tiny(Y))
+        y, s, ridge = (Y / size + SHIFT * S).double(), S.double(), (ridge.clamp_min(tiny(Y)) / size).double()
+        square = y.mT @ (y + ridge * s)
+        alike.setdefault((square.shape[-1], square.device), []).append(i)
+        ys.append(y)
+        squares.append(square.reshape(-1, *square.shape[-2:]))
+    Bs: list[Any] = [None] * len(ys)
+    for mine in alike.values():
+        L = torch.linalg.cholesky_ex(torch.cat([squares[i] for i in mine]))[0]
+        one = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+        inverses = torch.linalg.solve_triangular(L, one.expand_as(L), upper=False)
+        for i, inverse in zip(mine, inverses.split([len(squares[i]) for i in mine]), strict=True):
+            inverse = inverse if ys[i].ndim > 2 else inverse[0]
+            Bs[i] = (ys[i] @ inverse.mT).to(Ys[i].dtype)
+    return Bs
 
 
 def solved(N: Tensor, B: Tensor, in_place: bool = False) -> Tensor:
@@ -206,8 +274,9 @@ def _inverse_root(S: Tensor) -> Tensor:
 
 
 def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:
-    """Return what matrices have in common that are taken together: a number of rows, up to a factor of two."""
-    return (S.shape[-1] - 1).bit_length(), S.dtype, S.device
+    """Return what matrices have in common that are taken together: up to `BLOCK` rows, or their number up to a factor
+    of two."""
+    return max(BLOCK, S.shape[-1] - 1).bit_length(), S.dtype, S.device
 
 
 def _cut(rows: int) -> tuple[int, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from altmin.calculus import Params
 from altmin.calculus.context import Context
 from altmin.calculus.graph import Graph
 from altmin.common.errors import demand, demand_fraction
-from altmin.common.state import all_finite, overwrite
+from altmin.common.state import all_finite
 from altmin.core.chain import Block
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS
@@ -186,8 +186,10 @@ def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | No
     """Take the steps of parameters in place, none where not ok: those of weights with a memory in the direction of
     their layer, as far as Adam would go, all others by Adam."""
     if ok is not None:  # numbers that are not finite would remain so times 0
-        rows = [row._replace(g=torch.where(ok, row.g, 0.0), layer=_accepted(row.layer, ok)) for row in rows]
-    targets = [row.p if row.layer is None else torch.zeros_like(row.exp_avg) for row in rows]
+        rows = [row if row.layer is None else _accepted(row, row.layer, ok) for row in rows]
+    targets = [row.p if row.layer is None else torch.empty_like(row.exp_avg) for row in rows]
+    if buffers := [target for row, target in zip(rows, targets, strict=True) if row.layer is not None]:
+        torch._foreach_zero_(buffers)
     calls: dict[Any, list[list[Tensor]]] = {}
     turned: dict[torch.device, list[tuple[Row, Layer, Tensor]]] = {}
     for row, target in zip(rows, targets, strict=True):
@@ -211,26 +213,26 @@ def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | No
 def _turn(memory: LayerMemory, beta: float, layers: Sequence[tuple[Row, Layer, Tensor]], ok: Tensor | None) -> None:
     """Move weights in the directions of their layers, as far as Adam's steps, which are given."""
     moves = [move for *_, move in layers]
-    lengths = torch._foreach_norm(moves)
     Us, changes = memory.directions([layer for _, layer, _ in layers], beta, in_place=True)
-    sizes = torch.stack(torch._foreach_norm(Us))
-    factors = (torch.stack(lengths) / sizes.clamp_min(tiny(sizes))).unbind()
+    lengths, sizes = torch.stack(torch._foreach_norm([*moves, *Us])).chunk(2)
+    factors = (lengths / sizes.clamp_min(tiny(sizes))).unbind()
     for (row, layer, _), change in zip(layers, changes, strict=True):
         if isinstance(row.decay, Tensor) or row.decay:
             shrinks = row.lr * row.decay if ok is None else (row.lr * row.decay * ok).to(row.p.dtype)
             row.p.mul_(1 - shrinks)
-        if change:
-            overwrite({name: layer.state[name] for name in change}, change, ok)
+        for name, new in change.items():
+            old = layer.state[name]
+            old.copy_(new if ok is None else torch.where(ok, new, old))
     params = [row.p for row, *_ in layers]
     Us, scales = ([t.to(p.dtype) for t, p in zip(ts, params, strict=True)] for ts in (Us, factors))
     torch._foreach_addcmul_(params, Us, scales, value=-1)
 
 
-def _accepted(layer: Layer | None, ok: Tensor) -> Layer | None:
-    """Return a layer whose contribution is zero where not ok."""
-    if layer is None or layer.new is None:
-        return layer
-    return layer._replace(new={name: torch.where(ok, t, 0.0) for name, t in layer.new.items()})
+def _accepted(row: Row, layer: Layer, ok: Tensor) -> Row:
+    """Return a row whose gradient and contribution to the memory are zero where not ok."""
+    if layer.new is not None:
+        layer = layer._replace(new={name: torch.where(ok, t, 0.0) for name, t in layer.new.items()})
+    return row._replace(g=torch.where(ok, row.g, 0.0), layer=layer)
 
 
 def checked(of: str, memory: LayerMemory, beta: float, rows: int) -> LayerMemory:
