@@ -1,13 +1,15 @@
 """The co-activation memory for people who keep backpropagation: a torch optimizer."""
 
+import re
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.utils.rnn import PackedSequence
 
 from altmin.calculus.context import LOCAL
@@ -24,6 +26,8 @@ LAYERS: dict[type, type[Affine]] = {
 }  # fmt: skip
 ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
 """The state of every parameter, and what that of weights with a memory has besides."""
+TAKEN = ("Y", "scale")
+"""What a memory takes from a mini-batch."""
 Getter = Callable[[Any, Any], Tensor | None]
 """(input, output) of a call of a module -> the inputs (samples, ..., features) of one of its matrices, None if these
 are not known."""
@@ -45,8 +49,8 @@ class CoActivation(torch.optim.Optimizer):
     layers. Other options as in `CoActivationMemory`; a group may have an "lr" and a "weight_decay" of its own,
     decay_biases acts where params is the model. Works with autocast, gradient accumulation, gradient checkpointing,
     schedulers, and, since every rank adds its inputs to those of the others in the default process group,
-    `DistributedDataParallel`. `close` removes the hooks, as the end of the optimizer does; a copy of the model has
-    none.
+    `DistributedDataParallel`. `close` removes the hooks, as the end of the optimizer does. A copy of the model has
+    none, unless it is made together with the optimizer.
     """
 
     def __init__(  # noqa: PLR0913
@@ -75,7 +79,9 @@ class CoActivation(torch.optim.Optimizer):
                 "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
                 f"parameters CoActivation(parameters, model=model), given {type(params).__name__} alone"
             )
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "updates": 0})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.count = 0
+        self.only: int | None = None
         every_one = [p for group in self.param_groups for p in group["params"]]
         if not any(p.requires_grad for p in every_one):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
@@ -106,8 +112,8 @@ class CoActivation(torch.optim.Optimizer):
         recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
         news = self._measured() if self._is_due() else {}
         rows, steps = [], []
+        self.count += self.only is None
         for group in self.param_groups:
-            group["updates"] += 1
             lr, decay = group["lr"], group["weight_decay"]
             for p in group["params"]:
                 g = p.grad
@@ -121,6 +127,8 @@ class CoActivation(torch.optim.Optimizer):
                 if recorder and new:
                     state |= {} if "Y" in state else self.memory.init(p, recorder.groups)
                     state["rows"] = new.pop("rows")
+                    ok = all_finite(new["Y"]) & all_finite(new["scale"])
+                    new = {name: torch.where(ok, t, state[name]) for name, t in new.items()}
                 step, mean, square = (state[name] for name in ADAM)
                 g = g.to_dense() if g.is_sparse else g
                 many = state.get("rows", 0) >= MANY_ROWS
@@ -131,9 +139,37 @@ class CoActivation(torch.optim.Optimizer):
             torch._foreach_add_(steps, 1)
             step_(self.memory, self.beta, rows)
 
+    kinds = 2
+
+    @property
+    def count(self) -> int:
+        """The number of steps so far."""
+        count: int = self.param_groups[0]["updates"]
+        return count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        for group in self.param_groups:
+            group["updates"] = count
+
+    def kind(self, step: int) -> int:
+        """Return 1 for a step, from 1, that refreshes the memories, 0 for any other."""
+        return int(self.memory.is_due(step))
+
+    @contextmanager
+    def of_kind(self, kind: int) -> Iterator[None]:
+        """Take steps of one kind meanwhile, which are not counted: they are recorded."""
+        self.only = kind
+        self._listen()
+        try:
+            yield
+        finally:
+            self.only = None
+            self._listen()
+
     def _is_due(self) -> bool:
         """Return whether the next step refreshes the memories."""
-        return self.memory.is_due(self.param_groups[0]["updates"] + 1)
+        return bool(self.kind(self.count + 1) if self.only is None else self.only)
 
     def _listen(self) -> None:
         """Let hooks record calls if the next step needs them, and drop what they have recorded."""
@@ -143,25 +179,15 @@ class CoActivation(torch.optim.Optimizer):
 
     def _measured(self) -> dict[Tensor, dict[str, Any]]:
         """Return for each weight what its memory takes from the mini-batch, as means over the samples of all ranks of
-        the default process group; nothing for layers that were not called, or whose inputs have squares that are not
-        finite."""
-        sums = [recorder.sums or {} for recorder in self.recorders]
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            sums = [each or recorder.zeros() for recorder, each in zip(self.recorders, sums, strict=True)]
-            every = [t for each in sums for t in each.values()]
-            for dtype in sorted({t.dtype for t in every}, key=str):
-                tensors = [t for t in every if t.dtype == dtype]
-                flat = torch.cat([t.reshape(-1) for t in tensors])
-                dist.all_reduce(flat)
-                for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-                    t.copy_(part.view_as(t))
+        the default process group; nothing for layers that were not called."""
+        sums = [recorder.sums or recorder.zeros() for recorder in self.recorders]
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and sums:
+            _sum_over_ranks(sums)
         measured: dict[Tensor, dict[str, Any]] = {}
         for recorder, each in zip(self.recorders, sums, strict=True):
-            samples, rows = each["counts"].tolist() if each else (0.0, 0.0)
-            if each and samples:
-                new = {name: each[name] / samples for name in ("Y", "scale")}
-                if all(bool(all_finite(t)) for t in new.values()):
-                    measured[recorder.p] = {**new, "rows": rows}
+            if each["samples"]:
+                means = {name: each[name] / each["samples"] for name in TAKEN}
+                measured[recorder.p] = {**means, "rows": each["rows"]}
         return measured
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -197,16 +223,25 @@ class CoActivation(torch.optim.Optimizer):
         """Remove the hooks; layers go on with the memories that they have."""
         _close(self.recorders)
 
+    def __repr__(self) -> str:
+        """Its options, as of torch's optimizers, without the number of steps, in which runs do not differ."""
+        return re.sub(r"\n +updates: \d+", "", super().__repr__())
+
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("memory", "beta", "device", "recorders")}
+        own = {name: getattr(self, name) for name in ("memory", "beta", "device", "only", "recorders")}
         return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        weakref.finalize(self, _close, self.recorders)
+        self._listen()
 
 
 class Recorder:
     """What the memory of one matrix, the parameter `name` of a module, takes from the module's calls since the last
-    step. A copy of it records nothing.
+    step. A copy records those of a copied module.
 
-    sums: sums over samples, None without calls; "counts" are the numbers of samples and of rows.
+    sums: sums over samples, and the numbers of samples and of rows; None without calls.
     """
 
     def __init__(self, module: Any, name: str, inputs: Getter, memory: LayerMemory, rows: int):
@@ -215,8 +250,8 @@ class Recorder:
         self.map.module = None if isinstance(module, nn.RNNBase) else module
         self.p: Any = getattr(module, name)
         self.groups: int = self.map.groups
-        self.sums: dict[str, Tensor] | None = None
-        self.passed: dict[int, dict[str, Tensor]] = {}
+        self.sums: dict[str, Any] | None = None
+        self.passed: dict[int, dict[str, Any]] = {}
         """By the number of a backward pass: what its calls have added."""
         self.due = True
         """Whether calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
@@ -236,12 +271,12 @@ class Recorder:
             self.arrival.remove()
             self.arrival = None
 
-    def zeros(self) -> dict[str, Tensor]:
+    def zeros(self) -> dict[str, Any]:
         """Return the sums over no calls."""
         memory = self.memory.init(self.p, self.groups)
-        return {"Y": memory["Y"], "scale": memory["scale"], "counts": memory["Y"].new_zeros(2, dtype=torch.float64)}
+        return {**{name: memory[name] for name in TAKEN}, "samples": 0, "rows": 0}
 
-    @torch.compiler.disable
+    @_disable_dynamo  # as torch.compiler.disable, which imports the compiler at once
     def called(self, module: nn.Module, x: Any, output: Any) -> None:
         """Measure the inputs of a call; they count if a backward pass goes through one of its outputs."""
         if self.module() is not module:  # but a copy of it that has its hooks
@@ -254,8 +289,8 @@ class Recorder:
         with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
             a = a.detach().to(self.p.dtype)
             rows, _, times = sampled(self.map, a, LOCAL, self.limit)
-            counts = torch.tensor([len(a), len(a) * self.map.places(a)], dtype=torch.float64, device=a.device)
-            new: dict[str, Tensor] | None = {**self.memory.measure(rows, times), "counts": counts}
+            counts = {"samples": len(a), "rows": len(a) * self.map.places(a)}
+            new: dict[str, Any] | None = {**self.memory.measure(rows, times), **counts}
 
         def arrived(_: Tensor) -> None:
             nonlocal new
@@ -268,7 +303,7 @@ class Recorder:
         if self.arrival is None:
             self.arrival = self.p.register_post_accumulate_grad_hook(Hook(self))
 
-    @torch.compiler.disable
+    @_disable_dynamo  # as torch.compiler.disable, which imports the compiler at once
     def accumulated(self) -> None:
         """Count the calls of the backward pass that has just added to the parameter's gradient."""
         new = self.passed.pop(torch._C._current_graph_task_id(), None)
@@ -281,7 +316,11 @@ class Recorder:
         self.handle.remove()
 
     def __reduce__(self) -> Any:
-        return _Nothing, ()
+        return _recorder, (self.module(), self.name, self.memory, self.limit)
+
+
+def _recorder(module: nn.Module, name: str, memory: LayerMemory, rows: int) -> Recorder:
+    return Recorder(module, name, _inputs(module)[name], memory, rows)
 
 
 class Hook:
@@ -303,28 +342,23 @@ class Hook:
         return type(self), ()
 
 
-class _Nothing:
-    """The recorder of a copied optimizer."""
-
-    @property
-    def is_whole(self) -> bool:
-        """RuntimeError: a copied optimizer cannot go on."""
-        raise RuntimeError(
-            "a copy of CoActivation records no inputs; make a new one from the copied model, and give it the "
-            "state_dict() of the first"
-        )
-
-    sums = None
-
-    def listen(self, due: bool) -> None:
-        """There is no hook."""
-
-    def close(self) -> None:
-        """There is no hook."""
-
-
-def _added(sums: dict[str, Tensor] | None, new: dict[str, Tensor]) -> dict[str, Tensor]:
+def _added(sums: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
     return new if sums is None else {name: sums[name] + new[name] for name in new}
+
+
+def _sum_over_ranks(sums: list[dict[str, Any]]) -> None:
+    """Add to the sums of each matrix those of all other ranks, in one message for each type."""
+    device = sums[0]["Y"].device
+    counts = torch.tensor([[each["samples"], each["rows"]] for each in sums], dtype=torch.float64, device=device)
+    every = [counts, *(each[name] for each in sums for name in TAKEN)]
+    for dtype in sorted({t.dtype for t in every}, key=str):
+        tensors = [t for t in every if t.dtype == dtype]
+        flat = torch.cat([t.reshape(-1) for t in tensors])
+        dist.all_reduce(flat)
+        for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            t.copy_(part.view_as(t))
+    for each, (samples, rows) in zip(sums, counts.tolist(), strict=True):
+        each |= {"samples": samples, "rows": rows}
 
 
 def _close(recorders: list[Any]) -> None:

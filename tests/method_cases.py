@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import altmin
 
-BACKPROP = ("adam", "adamw", "muon", "sgd")
+BACKPROP = ("adam", "adamw", "coactivation", "muon", "sgd")
 NAMES = [name for name in altmin.methods.names() if altmin.methods.factory(name).__module__.startswith("altmin.")]
 """The library's methods, without what reproduction/ registers."""
 RIVALS = [name for name in NAMES if not name.startswith("am-") and name not in BACKPROP]

@@ -210,9 +210,9 @@ def build(net: str, rule: str, i: int = 0, device: str = "cpu", **options: Any) 
     if rule in RULES:
         return altmin.AltMin(model, **{**case.options(), **RULES[rule](i), **options})
     loss = {} if case.loss is None else {"loss": case.loss}
-    return altmin.methods.create(
-        rule.removeprefix("backprop "), model, lr=2.0 ** -(7 + i), fused=True, **loss, **options
-    )
+    name = rule.removeprefix("backprop ")
+    own = {"rank": 5} if name == "coactivation" else {"fused": True}
+    return altmin.methods.create(name, model, lr=2.0 ** -(7 + i), **own, **loss, **options)
 
 
 class Course(NamedTuple):

@@ -336,12 +336,17 @@ def test_a_checkpoint_keeps_the_bits_of_memories_and_others_are_refused():
         assert str(other.state_dict()) == str(before)
 
 
-def test_a_copied_optimizer_says_what_to_do():
-    x, y = batches(1)[0]
-    model, optimizer = copy.deepcopy((model := plain().double(), CoActivation(model)))
-    with pytest.raises(RuntimeError, match="make a new one from the copied model"):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["copy", "pickle"])
+def test_a_model_copied_with_its_optimizer_goes_on_as_the_original(copied):
+    data = batches(20)
+    model = plain().double()
+    optimizer = CoActivation(model)
+    stepped(model, optimizer, *data[0])
+    other, further = copied((model, optimizer))
+    for x, y in data[1:]:
         stepped(model, optimizer, x, y)
-    optimizer.close()
+        stepped(other, further, x, y)
+    same(model, other, rtol=0, atol=0)
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():

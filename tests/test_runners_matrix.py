@@ -17,7 +17,8 @@ LONG = 18
 
 
 def steps_of(run: Any, rule: str) -> int:
-    return LONG if rule == "solved memory" and run in (compiled, compiled_ensemble) else STEPS
+    whole = rule == "solved memory" and run in (compiled, compiled_ensemble)
+    return LONG if whole or run is recorded_long else STEPS
 
 
 def recorded(net: str, rule: str, device: str, fuse: bool = False, members: int = 2, steps: int = STEPS) -> Course:
@@ -30,6 +31,10 @@ def recorded(net: str, rule: str, device: str, fuse: bool = False, members: int 
         fails = rule.startswith("inner steps") and torch.__version__.startswith("2.11")  # by a defect of its own
         assert not fuse or run.captured.compiled[0].works or fails, "torch could not compile it"
     return course(map(torch.stack, losses), made)
+
+
+def recorded_long(net: str, rule: str, device: str) -> Course:
+    return recorded(net, rule, device, steps=LONG)
 
 
 def compiled(net: str, rule: str, device: str) -> Course:
@@ -90,6 +95,7 @@ BACKPROP = [("normed", "backprop sgd"), ("gpt", "backprop adam"), ("convolutions
 TOGETHER = [("normed", "adam"), ("normed", "solved memory"), ("normed", "sums"), ("elman", "sgd")]
 ROWS = [
     *((recorded, *case) for case in EVERY + BACKPROP),
+    (recorded_long, "normed", "backprop coactivation"),
     *((ensemble, *case) for case in EVERY + BACKPROP),
     *((own_batches, net, "adam") for net in ("convolutions", "gpt", "regression", "elman")),
     *((recorded_ensemble, *case) for case in TOGETHER + BACKPROP[:1]),

@@ -17,6 +17,7 @@ from altmin.core.weights.decay import groups, undecayed
 from altmin.methods.base import LossOnly as LossOnly
 from altmin.methods.base import OptimizerMethod
 from altmin.methods.protocol import register
+from altmin.optim import CoActivation
 
 
 class Backprop(OptimizerMethod):
@@ -93,7 +94,7 @@ class Backprop(OptimizerMethod):
 
     def why_not_captured(self) -> str:
         """Why a step cannot be captured as a CUDA graph; empty if it can."""
-        if isinstance(self.optimizer, torch.optim.Adam) or self.optimizer.defaults.get("fused"):
+        if isinstance(self.optimizer, torch.optim.Adam | CoActivation) or self.optimizer.defaults.get("fused"):
             return ""
         name = type(self.optimizer).__name__
         if "fused" not in self.optimizer.defaults:

@@ -5,7 +5,7 @@ every one after it, leaves weights, moments, mu and statistics unchanged until t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.local import LocalRule
 from altmin.core.weights.rule import finite
 from altmin.methods.backprop import Backprop, LossOnly
+from altmin.optim import CoActivation
 from altmin.runners.compiling import MOST_BLOCKS, FullGraph
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.functional import CompiledContext, FunctionalContext
@@ -274,9 +275,10 @@ class BackpropStep(CapturedStep):
     def __init__(self, method: Backprop, fuse: bool):
         self.method, self.optimizer = method, Rates(method.optimizer)
         self.before: list[Any] | None = None
+        self.counter = method.optimizer if isinstance(method.optimizer, CoActivation) else None
 
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
-        with self.optimizer.swapped():
+        with self.optimizer.swapped(), self.counter.of_kind(kind) if self.counter else nullcontext():
             loss = self.method.step(x, y).loss
         self.before = self.before or self.optimizer.fixed()
         return loss
