@@ -12,8 +12,8 @@ from runner_cases import CUT, FEW, MORE, NETS, RULES, Course, alone, build, cour
 from altmin import Ensemble, Recorded
 
 STEPS = 5
-LONG = 18
-"""Steps of compiled memories: the first 16 refresh them, which is not compiled on a CPU."""
+LONG = 10
+"""Steps of compiled memories: the first 8 refresh them, which is not compiled on a CPU."""
 
 
 def steps_of(run: Any, rule: str) -> int:

@@ -70,10 +70,10 @@ class LayerMemory:
         `every`-th.
 
         >>> memory = LayerMemory(0.6, 1.0, rank=32, every=5)
-        >>> [n for n in range(12, 56) if memory.is_due(n)]
-        [12, 13, 14, 15, 16, 18, 20, 22, 24, 27, 30, 32, 36, 40, 45, 50, 55]
+        >>> [n for n in range(1, 36) if memory.is_due(n)]
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 20, 25, 30, 35]
         """
-        return step % min(self.every, max(1, step // 8)) == 0
+        return step % min(self.every, max(1, step // 4)) == 0
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
         """Return the state of a layer with weights W (outputs, ...), before the first mini-batch."""
