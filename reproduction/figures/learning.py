@@ -4,6 +4,7 @@ Every method has its rate chosen on validation data with seed 0, from the same g
 which goes on where its end is best; then seeds 0 to 2 are measured on test data.
 """
 
+from statistics import fmean
 from typing import Any
 
 from reproduction import Figure, Mark
@@ -11,7 +12,7 @@ from reproduction.learning import Opponent, Task, learners
 
 OPPONENTS = [
     Opponent("AM-mem", "am-mem"),
-    Opponent("CoActivation", "am-mem", {"share": 0.0}),
+    Opponent("CoActivation", "coactivation"),
     Opponent("AM-Adam", "am-adam", decay=0.01),
     Opponent("Adam", "adam", decay=0.01),
     Opponent("SGD", "sgd", steps=10, decay=0.01),
@@ -32,7 +33,7 @@ GPT: dict[str, Any] = {
     **{"shown": "validation", "precision": "tf32"},
 }
 TASKS = [
-    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", "timed": True, **MNIST}, RATES),
+    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", "timed": "cuda", **MNIST}, RATES),
     Task("mlp-20x100", "mlp-20x100, MNIST", {"model": "mlp-20x100", **MNIST}, LOWER),
     Task(
         "mlp-2x100-long",
@@ -41,7 +42,7 @@ TASKS = [
         RATES[:4],
         decays=(0.0, 0.01, 0.1),
     ),
-    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", "timed": True, **MNIST}, RATES),
+    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", "timed": "cuda", **MNIST}, RATES),
     Task("lenet5-long", "lenet5, MNIST, ten epochs", {"model": "lenet5", "data": "mnist", **TEN}, LOWER),
     Task("fashion", "lenet5, Fashion-MNIST", {"model": "lenet5", "data": "fashion-mnist", **FIVE}, RATES),
     Task(
@@ -127,4 +128,46 @@ LEARNING = Figure(
     ],
     quick=lambda run: run.reduced() if run.model in ("mlp-2x100", "lenet5", "linear-16") else None,
 )
-FIGURES = [LEARNING]
+SOONER: dict[str, Any] = {"timed": "cpu", "marks": tuple(range(25, 251, 25)), "parts": ("test",), "data": "mnist"}
+"""Runs whose seconds are compared on two cores. Their rates are those of the figure `learning`."""
+SECONDS = Figure(
+    name="seconds",
+    title="Accuracy against seconds on two cores: every method at its best rate",
+    runs=[
+        run
+        for task in (
+            Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", **SOONER}, RATES, search=MNIST),
+            Task("lenet5", "lenet5, MNIST", {"model": "lenet5", **SOONER}, RATES, search=MNIST),
+            Task(
+                "fashion",
+                "lenet5, Fashion-MNIST",
+                {"model": "lenet5", **SOONER, "data": "fashion-mnist", **FIVE, "marks": tuple(range(125, 1250, 125))},
+                RATES,
+                search={"marks": FIVE["marks"]},
+            ),
+        )
+        for run in learners("learning", task, OPPONENTS)[0]
+        if run.name not in ("SGD", "Shampoo", "AdamW" if task.name != "fashion" else "AM-Adam")
+    ],
+    axes=("seconds", "samples"),
+    minutes=25,
+    quick=lambda run: run.reduced() if run.task == "mlp-2x100" else None,
+)
+
+
+def sooner(name: str) -> dict[str, tuple[float, float | None]]:
+    """Return of every method of a task the seconds of its run, and those after which it is as good as Adam at the end,
+    None if never; means over seeds."""
+    runs = [run for run in SECONDS.runs if run.task == name]
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if rows := SECONDS.results.of(run)[: run.seeds]:
+            marks = zip(*(run.points(row, "seconds") for row in rows), strict=True)
+            curves[run.name] = [(fmean(x for x, _ in mark), fmean(y for _, y in mark)) for mark in marks]
+    found: dict[str, tuple[float, float | None]] = {}
+    for method, curve in curves.items():
+        found[method] = curve[-1][0], next((x for x, y in curve if y >= curves["Adam"][-1][1]), None)
+    return found
+
+
+FIGURES = [LEARNING, SECONDS]

@@ -37,8 +37,8 @@ class Learner(Run):
     on test data is measured on, of "train" (the first samples), "validation" and "test". shown: which of these is
     drawn. at_end: whether only the end is drawn, as where other lengths are runs of their own. by_marks: whether its
     rate is chosen by the mean over all marks instead of the end. refit: whether the run on test data trains on training
-    and validation samples together. chosen: whether its options are known yet. timed: whether its results on a GPU were
-    made with nothing else running, so that their seconds are shown.
+    and validation samples together. chosen: whether its options are known yet. timed: "cuda" or "cpu" if its results
+    there were made with nothing else running, so that their seconds are shown.
     """
 
     task: str
@@ -50,7 +50,7 @@ class Learner(Run):
     by_marks: bool = False
     refit: bool = False
     chosen: bool = True
-    timed: bool = False
+    timed: str = ""
     together: ClassVar[bool] = False
 
     def config(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Learner(Run):
         settings = {name: getattr(self, name) for name in ("epochs", "batch_size", "schedule", "warmup", "augment")}
         with precision.using(self.precision if setting.device.type == "cuda" else "float32"):
             build = partial(self.build, options, seed, setting.device)
-            method = ready(build, x, y, fuse=self.timed and self.part == "test")
+            method = ready(build, x, y, fuse=bool(self.timed) and self.part == "test")
             try:
                 fit(method, train, seed=seed, callbacks=[points], **settings)
             except Diverged as error:
@@ -161,7 +161,7 @@ class Learner(Run):
 
     def has_seconds(self, row: Row) -> bool:
         """Return whether the seconds of a row are shown: those of one machine, on which nothing else ran."""
-        return self.timed and bool(row["environment"]["gpu"])
+        return self.timed == ("cuda" if row["environment"]["gpu"] else "cpu")
 
     def score(self, row: Row, at_batch: int | None = None) -> float:
         """Return what a rate is chosen by: the validation accuracy, or the validation loss with a minus sign."""

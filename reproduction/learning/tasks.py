@@ -116,7 +116,7 @@ def _table(title: str, runs: Sequence[Learner], results: Results) -> Table:
     cells: dict[str, dict[int, str]] = {}
     for run in runs:
         cells.setdefault(run.name, {}).update(_cells(run, results))
-    marks, timed = sorted({batch for each in cells.values() for batch in each}), runs[0].timed
+    marks, timed = sorted({batch for each in cells.values() for batch in each}), bool(runs[0].timed)
     rows = []
     for name, of in cells.items():
         own = [run for run in runs if run.name == name]

@@ -13,15 +13,16 @@ from reproduction.tables import markdown, table
 ALL = "--methods am-adam,adam --threads 2"
 TWO = "--modes eager --threads 2"
 RECORDED = "--modes eager,graph --threads 1"
+MEMORIES = "--methods am-mem,am-adam,coactivation"
 INFERRING = "predictive-coding:inference_steps=64,pc-alm:inference_steps=64"
 COMMANDS = {
     "cuda": {
         "fastest": f"--model mlp-2x100,mlp-2x500,lenet5,elman-15@mnist-rows:200,mlp-20x512,mlp-50x1024:128 {ALL}"
         " --seconds 20",
         "fastest-tf32": f"--model resnet18-64@cifar10:128,gpt-6x128@shakespeare:64 {ALL} --precision tf32 --seconds 12",
-        "memory": "--model mlp-2x100,lenet5 --methods am-mem,am-adam --modes graph --seconds 16",
-        "memory-resnet": "--model resnet18-64@cifar10:256 --methods am-mem --modes graph --precision tf32 --seconds 6",
-        "memory-gpt": "--model gpt-6x128@shakespeare:64 --methods am-mem --modes graph --precision tf32 --seconds 6",
+        "memory": f"--model mlp-2x100,mlp-2x500,lenet5 {MEMORIES} --modes graph --seconds 12",
+        "memory-resnet": f"--model resnet18-64@cifar10:256 {MEMORIES} --modes graph --precision tf32 --seconds 12",
+        "memory-gpt": f"--model gpt-6x128@shakespeare:64 {MEMORIES} --modes graph --precision tf32 --seconds 8",
         "recurrent": "--model elman-15@mnist-rows:200,elman-15@mnist-rows:1024,gru-1x64@mnist-rows:200,"
         "lstm-1x64@mnist-rows:200,elman-15@mnist-sequential:1024,gru-1x64@mnist-sequential:200,"
         f"mingru-1x64@mnist-sequential:200 --methods am-adam,adam {RECORDED} --seconds 70",
@@ -29,8 +30,8 @@ COMMANDS = {
     "cpu": {
         "fastest": "--model mlp-2x100,mlp-2x500,mlp-1x300@higgs,lenet5,resnet18-32@cifar10:64"
         " --methods am-adam,adam,adam:fused=true --threads 2 --seconds 150",
-        "ordinary": f"--model mlp-2x100,mlp-2x500,lenet5 --methods am-adam,am-mem,am-mem-fitted {TWO}",
-        "ordinary-higgs": f"--model mlp-1x300@higgs --methods am-adam,am-mem,am-mem-fitted {TWO}",
+        "ordinary": f"--model mlp-2x100,mlp-2x500,lenet5 {MEMORIES},am-mem-fitted {TWO} --seconds 60",
+        "ordinary-higgs": f"--model mlp-1x300@higgs {MEMORIES},am-mem-fitted {TWO} --seconds 20",
         "recurrent": "--model elman-15@mnist-rows:200,elman-50@mnist-rows:200,gru-1x64@mnist-rows:200,"
         "lstm-1x64@mnist-rows:200,elman-15@mnist-sequential:200,mingru-1x64@mnist-rows:200"
         " --methods am-adam,adam --modes eager --threads 1 --seconds 70",
