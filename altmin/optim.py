@@ -1,9 +1,11 @@
 """The co-activation memory for people who keep backpropagation: a torch optimizer."""
 
 import re
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +30,11 @@ ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
 """The state of every parameter, and what that of weights with a memory has besides."""
 TAKEN = ("Y", "scale")
 """What a memory takes from a mini-batch."""
+UNSEEN = (
+    "CoActivation has seen no inputs of a layer, so all parameters take steps of Adam: the model calls no nn.Linear, "
+    "convolution or recurrent layer, or was compiled and called before it got the optimizer (then call "
+    "torch.compiler.reset())"
+)
 Getter = Callable[[Any, Any], Tensor | None]
 """(input, output) of a call of a module -> the inputs (samples, ..., features) of one of its matrices, None if these
 are not known."""
@@ -53,6 +60,9 @@ class CoActivation(torch.optim.Optimizer):
     none, unless it is made together with the optimizer.
     """
 
+    kinds = 2
+    only: int | None
+
     def __init__(  # noqa: PLR0913
         self,
         params: nn.Module | Iterable[Any],
@@ -75,24 +85,40 @@ class CoActivation(torch.optim.Optimizer):
             model, parameters = params, list(params.parameters())
             params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         if not isinstance(model, nn.Module):
+            given = f"{type(params).__name__} " + ("alone" if model is None else f"and model={type(model).__name__}")
             raise TypeError(
                 "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
-                f"parameters CoActivation(parameters, model=model), given {type(params).__name__} alone"
+                f"parameters CoActivation(parameters, model=model), given {given}"
             )
+        self.model, self.beta, self.rows, self.only = model, beta, rows, None
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        self.count = 0
-        self.only: int | None = None
-        every_one = [p for group in self.param_groups for p in group["params"]]
+        every_one = {p for group in self.param_groups for p in group["params"]}
         if not any(p.requires_grad for p in every_one):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        if any(hasattr(p, "placements") for p in every_one):
+        if every_one.isdisjoint(model.parameters()):
             raise ValueError(
-                "CoActivation needs whole matrices, and fully_shard leaves each rank a part of them; train with "
-                "DistributedDataParallel"
+                "CoActivation got parameters of which none belongs to its model; give that model's, "
+                "CoActivation(model.parameters(), model=model)"
             )
-        self.beta, self.device = beta, every_one[0].device.type
-        self.recorders = [Recorder(m, name, inputs, self.memory, rows) for m, name, inputs in _matrices(model)]
+        self.recorders: list[Recorder] = []
         weakref.finalize(self, _close, self.recorders)
+        self._record()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train further parameters too; weights of layers that have come to the model get a memory."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        group["updates"] = self.param_groups[0].get("updates", 0)
+        for p in group["params"]:
+            _demand_whole(p)
+        if "recorders" in vars(self):
+            self._record()
+
+    def _record(self) -> None:
+        """Watch all layers of the model, those of other optimizers too: ranks that share the work have the same."""
+        known = {id(recorder.p) for recorder in self.recorders}
+        found = [(m, name) for m, name in _matrices(self.model) if id(getattr(m, name)) not in known]
+        self.recorders += [Recorder(m, name, self.memory, self.rows) for m, name in found]
         self._listen()
 
     @torch.no_grad()
@@ -103,11 +129,13 @@ class CoActivation(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.autocast(self.device, enabled=False) if torch.is_autocast_enabled(self.device) else nullcontext():
+        device = self.param_groups[0]["params"][0].device.type
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             self._step()
         self._listen()
         return loss
 
+    @_disable_dynamo  # torch.compile refuses kernels that change in place what it has not traced
     def _step(self) -> None:
         recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
         news = self._measured() if self._is_due() else {}
@@ -121,6 +149,7 @@ class CoActivation(torch.optim.Optimizer):
                     continue
                 state, recorder, new = self.state[p], recorders.get(p), news.get(p)
                 if not state:
+                    _demand_whole(p)
                     wide = torch.promote_types(p.dtype, torch.float32) if recorder else p.dtype
                     moments = {name: torch.zeros_like(p, dtype=wide) for name in ADAM[1:]}
                     state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device), **moments}
@@ -136,10 +165,10 @@ class CoActivation(torch.optim.Optimizer):
                 steps.append(step)
                 rows.append(Row(p, g, step, mean, square, lr, decay, layer))
         if rows:
+            if self.count == 1 and all(row.layer is None for row in rows):
+                warnings.warn(UNSEEN, stacklevel=5)
             torch._foreach_add_(steps, 1)
             step_(self.memory, self.beta, rows)
-
-    kinds = 2
 
     @property
     def count(self) -> int:
@@ -208,15 +237,11 @@ class CoActivation(torch.optim.Optimizer):
             known = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
             fits &= not state or (known and (not memory or memory == shapes.get(p)))
         if not fits:
-            raise ValueError(
-                f"this is not the state of a CoActivation for these layers with rank={self.memory.rank} (nothing was "
-                "changed)"
-            )
+            rank = f"for these layers with rank={self.memory.rank}"
+            raise ValueError(f"this is not the state of a CoActivation {rank} (nothing was changed)")
         super().load_state_dict(state_dict)
-        for p, state in saved.items():  # torch would round moments and memories to the type of the weights
-            for name, t in state.items():
-                if isinstance(t, Tensor) and name != "step":
-                    self.state[p][name] = t.to(p.device, copy=True)
+        for p, state in saved.items():  # torch would round moments and memories, and leave the step where it was saved
+            self.state[p].update({n: t.to(p.device, copy=True) for n, t in state.items() if isinstance(t, Tensor)})
         self._listen()
 
     def close(self) -> None:
@@ -228,7 +253,7 @@ class CoActivation(torch.optim.Optimizer):
         return re.sub(r"\n +updates: \d+", "", super().__repr__())
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("memory", "beta", "device", "only", "recorders")}
+        own = {name: getattr(self, name) for name in ("memory", "beta", "rows", "only", "model", "recorders")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -244,15 +269,15 @@ class Recorder:
     sums: sums over samples, and the numbers of samples and of rows; None without calls.
     """
 
-    def __init__(self, module: Any, name: str, inputs: Getter, memory: LayerMemory, rows: int):
-        self.name, self.inputs, self.memory, self.limit = name, inputs, memory, rows
+    def __init__(self, module: Any, name: str, memory: LayerMemory, rows: int):
+        self.name, self.inputs, self.memory, self.limit = name, _inputs(module)[name], memory, rows
         self.module, self.map = weakref.ref(module), LAYERS[type(module)](module)
         self.map.module = None if isinstance(module, nn.RNNBase) else module
         self.p: Any = getattr(module, name)
         self.groups: int = self.map.groups
         self.sums: dict[str, Any] | None = None
-        self.passed: dict[int, dict[str, Any]] = {}
-        """By the number of a backward pass: what its calls have added."""
+        self.passed: dict[int, list[dict[str, Any]]] = {}
+        """By the number of a backward pass: what was measured in the calls that it goes through."""
         self.due = True
         """Whether calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
         self.handle = module.register_forward_hook(Hook(self), with_kwargs=True)
@@ -265,9 +290,9 @@ class Recorder:
         return self.p.requires_grad and module is not None and module._parameters.get(self.name) is self.p
 
     def listen(self, due: bool) -> None:
-        """Drop what is recorded, and record calls if due."""
+        """Drop what is recorded, and record calls if due. A call counts also if this comes before its backward pass."""
         self.sums, self.passed, self.due = None, {}, due
-        if self.arrival is not None:
+        if self.arrival is not None and not due:
             self.arrival.remove()
             self.arrival = None
 
@@ -281,8 +306,7 @@ class Recorder:
         """Measure the inputs of a call; they count if a backward pass goes through one of its outputs."""
         if self.module() is not module:  # but a copy of it that has its hooks
             return
-        outputs = [t for t in (output if isinstance(output, tuple) else [output]) if isinstance(t, Tensor)]
-        outputs = [t for t in outputs if t.requires_grad]
+        outputs = [t for t in (output if isinstance(output, tuple) else [output]) if getattr(t, "requires_grad", False)]
         a = self.inputs(x, output) if outputs and self.is_whole else None
         if a is None or not a.numel():
             return
@@ -290,13 +314,10 @@ class Recorder:
             a = a.detach().to(self.p.dtype)
             rows, _, times = sampled(self.map, a, LOCAL, self.limit)
             counts = {"samples": len(a), "rows": len(a) * self.map.places(a)}
-            new: dict[str, Any] | None = {**self.memory.measure(rows, times), **counts}
+            new = {**self.memory.measure(rows, times), **counts}
 
         def arrived(_: Tensor) -> None:
-            nonlocal new
-            if new is not None:
-                now = torch._C._current_graph_task_id()
-                self.passed[now], new = _added(self.passed.get(now), new), None
+            self.passed.setdefault(torch._C._current_graph_task_id(), []).append(new)
 
         for t in outputs:
             t.register_hook(arrived)
@@ -305,22 +326,14 @@ class Recorder:
 
     @_disable_dynamo  # as torch.compiler.disable, which imports the compiler at once
     def accumulated(self) -> None:
-        """Count the calls of the backward pass that has just added to the parameter's gradient."""
-        new = self.passed.pop(torch._C._current_graph_task_id(), None)
-        if new is not None:
-            self.sums = _added(self.sums, new)
-
-    def close(self) -> None:
-        """Record no further calls."""
-        self.listen(False)
-        self.handle.remove()
+        """Count the calls of the backward pass that has just added to the parameter's gradient, each once."""
+        for new in self.passed.pop(torch._C._current_graph_task_id(), []):
+            if new:
+                self.sums = {name: new[name] + self.sums[name] for name in new} if self.sums else dict(new)
+                new.clear()
 
     def __reduce__(self) -> Any:
-        return _recorder, (self.module(), self.name, self.memory, self.limit)
-
-
-def _recorder(module: nn.Module, name: str, memory: LayerMemory, rows: int) -> Recorder:
-    return Recorder(module, name, _inputs(module)[name], memory, rows)
+        return Recorder, (self.module(), self.name, self.memory, self.limit)
 
 
 class Hook:
@@ -334,16 +347,12 @@ class Hook:
             return
         if call:
             args, kwargs, output = call
-            self.recorder.called(of, (*args, *kwargs.values())[0], output)
+            self.recorder.called(of, args[0] if args else kwargs["input"], output)
         else:
             self.recorder.accumulated()
 
     def __reduce__(self) -> Any:
         return type(self), ()
-
-
-def _added(sums: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
-    return new if sums is None else {name: sums[name] + new[name] for name in new}
 
 
 def _sum_over_ranks(sums: list[dict[str, Any]]) -> None:
@@ -361,21 +370,33 @@ def _sum_over_ranks(sums: list[dict[str, Any]]) -> None:
         each |= {"samples": samples, "rows": rows}
 
 
+def _demand_whole(p: Tensor) -> None:
+    """Raise ValueError if p is a part of a matrix, or complex."""
+    if hasattr(p, "placements") or hasattr(p, "_fsdp_flattened"):
+        raise ValueError(
+            "CoActivation needs whole matrices, of which FSDP (fully_shard) and tensor parallelism leave each rank a "
+            "part; train with DistributedDataParallel, which ZeroRedundancyOptimizer(..., CoActivation, model=model) "
+            "may join"
+        )
+    if p.is_complex():
+        raise ValueError(f"CoActivation takes real parameters, given one of {p.dtype}; store its torch.view_as_real")
+
+
 def _close(recorders: list[Any]) -> None:
     for recorder in recorders:
-        recorder.close()
+        recorder.listen(False)
+        recorder.handle.remove()
 
 
-def _matrices(model: nn.Module) -> list[tuple[nn.Module, str, Getter]]:
-    """Return the matrices that may have a memory, each by its module, its name there and its inputs: they belong to no
-    other module. Hooks of others do not matter here, as for a `map_of` the layer."""
+def _matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return the matrices that may have a memory, each by its module and its name there: they belong to no other
+    module. Hooks of others do not matter here, as for a `map_of` the layer."""
     owners: dict[int, int] = {}
     for m in model.modules():
         for p in m.parameters(recurse=False):
             owners[id(p)] = owners.get(id(p), 0) + 1
     known = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
-    each = [(m, name, inputs) for m in known for name, inputs in _inputs(m).items()]
-    return [row for row in each if owners.get(id(getattr(row[0], row[1], None))) == 1]
+    return [(m, name) for m in known for name in _inputs(m) if owners.get(id(getattr(m, name, None))) == 1]
 
 
 def _inputs(m: Any) -> dict[str, Getter]:
@@ -395,19 +416,16 @@ def _recurrent_inputs(m: nn.RNNBase) -> dict[str, Getter]:
         t = t.data if isinstance(t, PackedSequence) else t  # rows, with no order of their own
         return t if m.batch_first or t.ndim < 3 else t.transpose(0, 1)
 
-    def states(output: Any) -> Any:
+    def states(_: Any, output: Any, reverse: int) -> Tensor | None:
+        if isinstance(output[0], PackedSequence):
+            return None
         h = by_samples(output[0])
-        return (h if h.ndim == 3 else h.unsqueeze(0)).chunk(1 + int(m.bidirectional), -1)
-
-    def forward(_: Any, output: Any) -> Tensor | None:
-        return None if isinstance(output[0], PackedSequence) else states(output)[0][:, :-1]
-
-    def backward(_: Any, output: Any) -> Tensor | None:
-        return None if isinstance(output[0], PackedSequence) else states(output)[1][:, 1:]
+        h = (h if h.ndim == 3 else h.unsqueeze(0)).chunk(1 + int(m.bidirectional), -1)[reverse]
+        return h[:, 1:] if reverse else h[:, :-1]
 
     getters: dict[str, Getter] = {}
     for reverse in range(1 + m.bidirectional):
         end = "_reverse" * reverse
         getters[f"weight_ih_l0{end}"] = lambda x, _: by_samples(x)
-        getters[f"weight_hh_l{m.num_layers - 1}{end}"] = backward if reverse else forward
+        getters[f"weight_hh_l{m.num_layers - 1}{end}"] = partial(states, reverse=reverse)
     return getters

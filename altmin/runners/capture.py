@@ -46,8 +46,8 @@ class CapturedStep:
 
     @property
     def kinds(self) -> Sequence[int]:
-        """What `begin_step` may return."""
-        return range(1 if self.counter is None else self.counter.kinds)
+        """What `begin_step` may return, the rare kinds first, of which the first step is, and which make the state."""
+        return range(1 if self.counter is None else self.counter.kinds)[::-1]
 
     def begin_step(self) -> int:
         """Count a step; return its kind."""

@@ -88,7 +88,8 @@ def method_settings(method: Any, rounding: str | None = None) -> dict[str, str]:
 def _rates(optimizer: Any) -> str:
     """Return an optimizer's kind and numbers, e.g. "Adam [{'lr': 0.001, 'eps': 1e-08}]"; some count steps there."""
     groups = [] if optimizer is None else optimizer.param_groups
-    numbers = [{k: v for k, v in group.items() if type(v) in (int, float, tuple) and k != "step"} for group in groups]
+    counts = ("step", "updates")
+    numbers = [{k: v for k, v in g.items() if type(v) in (int, float, tuple) and k not in counts} for g in groups]
     return f"{type(optimizer).__name__} {numbers}"
 
 
