@@ -1,0 +1,214 @@
+"""`CoActivation` where an optimizer is expected: groups, checkpointed and compiled models, sharding, trainers."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from graph_cases import F64
+from test_optim import OPTIONS, _saved_and_left, adam_alone, batches, same, stepped
+from test_weights_memory import plain
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from altmin.optim import CoActivation
+
+OTHERS = {name: value for name, value in OPTIONS.items() if name != "lr"}
+
+
+def test_each_group_has_its_rate_and_decay():
+    """A layer's direction depends on no other layer's rate: after one step every group is where it would be alone."""
+    torch.manual_seed(0)
+    start, (x, y) = plain().double(), batches(1)[0]
+    settings, found = [(0.1, 0.0), (0.02, 0.3)], []
+    for lr, decay in settings:
+        model = copy.deepcopy(start)
+        stepped(model, CoActivation(model, **{**OPTIONS, "lr": lr, "weight_decay": decay}), x, y)
+        found.append(list(model.parameters()))
+    model = copy.deepcopy(start)
+    parameters = list(model.parameters())
+    groups = [
+        {"params": part, "lr": lr, "weight_decay": decay}
+        for part, (lr, decay) in zip((parameters[:2], parameters[2:]), settings, strict=True)
+    ]
+    stepped(model, CoActivation(groups, model=model, **OTHERS), x, y)
+    torch.testing.assert_close(parameters, found[0][:2] + found[1][2:])
+
+
+def test_parameters_with_their_model_are_the_model():
+    torch.manual_seed(0)
+    model = plain().double()
+    others = [copy.deepcopy(model) for _ in range(2)]
+    optimizers = [
+        CoActivation(model, **OPTIONS),
+        CoActivation(others[0].parameters(), model=others[0], **OPTIONS),
+        CoActivation(others[1].named_parameters(), model=others[1], **OPTIONS),
+    ]
+    for x, y in batches(9):
+        for each, optimizer in zip([model, *others], optimizers, strict=True):
+            stepped(each, optimizer, x, y)
+    for other in others:
+        same(model, other, rtol=0, atol=0)
+
+
+def test_a_layer_that_is_added_later_gets_a_memory():
+    torch.manual_seed(0)
+    model = plain().double()
+    optimizer, (x, y) = CoActivation(model, **OPTIONS), batches(1)[0]
+    stepped(model, optimizer, x, y)
+    model.append(nn.Linear(3, 3).double())
+    optimizer.add_param_group({"params": list(model[-1].parameters()), "lr": 0.01})
+    stepped(model, optimizer, x, y)
+    assert adam_alone(model, optimizer) == [False] * 4
+
+
+class Checkpointed(nn.Sequential):
+    """Calls each layer a second time during the backward pass."""
+
+    reentrant = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_() if self.reentrant else x
+        for layer in self:
+            x = checkpoint(layer, x, use_reentrant=self.reentrant)
+        return x
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inputs_of_checkpointed_layers_count_once(reentrant):
+    torch.manual_seed(0)
+    model = plain().double()
+    other = Checkpointed(*copy.deepcopy(model))
+    other.reentrant = reentrant
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    for x, y in batches(4):
+        stepped(model, first, x, y)
+        stepped(other, second, x, y)
+    same(model, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_model_takes_the_same_steps(backend):
+    torch.manual_seed(0)
+    model = plain().double()
+    other = copy.deepcopy(model)
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    compiled = torch.compile(other, backend=backend)
+    for x, y in batches(12):
+        stepped(model, first, x, y)
+        stepped(compiled, second, x, y)
+    same(model, other, rtol=1e-10, atol=1e-10)
+
+
+def test_a_model_whose_layers_are_not_seen_is_said_once():
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.layer.weight, self.layer.bias)
+
+    model = Hidden().double()
+    optimizer, (x, y) = CoActivation(model), batches(1)[0]
+    with pytest.warns(UserWarning, match="has seen no inputs"):
+        stepped(model, optimizer, x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stepped(model, optimizer, x, y)
+
+
+def _sharded_rank(rank: int, path: str) -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = plain().double()
+    parallel = nn.parallel.DistributedDataParallel(model)
+    optimizer = ZeroRedundancyOptimizer(parallel.parameters(), CoActivation, model=parallel, **OPTIONS)
+    for x, y in batches(9):
+        stepped(parallel, optimizer, x[rank::2], y[rank::2])
+    with_state = sum("exp_avg" in state for state in optimizer.optim.state.values())
+    _saved_and_left([model.state_dict(), with_state], f"{path}/{rank}.pt")
+
+
+def test_state_sharded_over_ranks_takes_the_steps_of_one_process(tmp_path):
+    mp.spawn(_sharded_rank, (str(tmp_path),), nprocs=2)
+    torch.manual_seed(0)
+    model = plain().double()
+    optimizer = CoActivation(model, **OPTIONS)
+    for batch in batches(9):
+        stepped(model, optimizer, *batch)
+    counts = []
+    for rank in (0, 1):
+        state, count = torch.load(tmp_path / f"{rank}.pt")
+        torch.testing.assert_close(state, model.state_dict(), rtol=1e-8, atol=1e-10)
+        counts.append(count)
+    assert sum(counts) == len(list(model.parameters()))
+    assert all(counts)
+
+
+def test_parts_of_matrices_are_refused(tmp_path):
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = plain()
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        with pytest.raises(ValueError, match="whole matrices"):
+            CoActivation(model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: CoActivation(plain().parameters()), "given generator alone"),
+        (lambda: CoActivation(plain().parameters(), model="net"), "generator and model=str"),
+        (lambda: CoActivation(plain().parameters(), model=plain()), "none belongs to its model"),
+        (lambda: CoActivation(plain().to(torch.complex64)), "real parameters"),
+    ],
+)
+def test_parameters_that_it_cannot_train_are_refused(make, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        make()
+
+
+def test_lightning_accumulates_and_schedules_as_a_loop_of_ones_own():
+    pl = pytest.importorskip("lightning.pytorch")
+
+    class Module(pl.LightningModule):
+        def __init__(self, net: nn.Module):
+            super().__init__()
+            self.net = net
+
+        def training_step(self, batch: list[Tensor]) -> Tensor:
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> object:
+            optimizer = CoActivation(self.parameters(), model=self, **OPTIONS)
+            halved = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            return [optimizer], [{"scheduler": halved, "interval": "epoch"}]
+
+    torch.manual_seed(0)
+    model = plain().double()
+    module, data = Module(copy.deepcopy(model)), batches(4)
+    trainer = pl.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        accumulate_grad_batches=2, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=None))
+    optimizer = CoActivation(model, **OPTIONS)
+    for epoch in range(2):
+        optimizer.param_groups[0]["lr"] = OPTIONS["lr"] * 0.5**epoch
+        for one, other in (data[:2], data[2:]):
+            optimizer.zero_grad()
+            for x, y in (one, other):
+                (F.cross_entropy(model(x), y) / 2).backward()
+            optimizer.step()
+    assert module.net[0].weight.dtype == F64
+    same(model, module.net, rtol=1e-9, atol=1e-10)
