@@ -73,7 +73,7 @@ class CoActivation(torch.optim.Optimizer):
         rank: int = 32,
         weight_decay: float = 0.0,
         decay_biases: bool = True,
-        every: int = 20,
+        every: int = 40,
         rows: int = 100,
         model: nn.Module | None = None,
     ):

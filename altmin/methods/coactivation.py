@@ -19,7 +19,7 @@ def coactivation(  # noqa: PLR0913  (the options of the optimizer)
     rank: int = 32,
     weight_decay: float = 0.0,
     decay_biases: bool = True,
-    every: int = 20,
+    every: int = 40,
     rows: int = 100,
     loss: nn.Module | None = None,
     clip_norm: float | None = None,

@@ -265,12 +265,12 @@ def _inverse_root(S: Tensor) -> Tensor:
     bound = torch.linalg.matrix_norm(square, keepdim=True).sqrt()  # of the eigenvalues of S, whose mean is 1 / n
     bound = bound.clamp_min(0.5 / S.shape[-1])  # unless V is zero
     S = S / bound
-    P = product = a * one + b * S + square * (c / bound / bound)
+    P = product = torch.add(a * one, S, alpha=b) + square * (c / bound.square())
     for a, b, c in more:
         S = P @ (S @ P)
-        P = torch.baddbmm(S, S, S, beta=b, alpha=c) + a * one
+        P = torch.baddbmm(torch.add(a * one, S, alpha=b), S, S, alpha=c)
         product = P @ product
-    return product / bound.sqrt() / size.sqrt()
+    return product * (bound * size).rsqrt()
 
 
 def _bucket(S: Tensor) -> tuple[int, torch.dtype, torch.device]:

@@ -75,7 +75,7 @@ class CoActivationMemory(LocalAdam):
         weight_decay: float = 0.0,
         decay_biases: bool = True,
         clip_norm: float | None = None,
-        every: int = 20,
+        every: int = 40,
         rows: int = 100,
     ):
         self.memory, self.rows = (
