@@ -212,3 +212,28 @@ def test_lightning_accumulates_and_schedules_as_a_loop_of_ones_own():
             optimizer.step()
     assert module.net[0].weight.dtype == F64
     same(model, module.net, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_recurrent_layers_remember_inputs_and_states_of_all_steps(kind, batch_first, bidirectional):
+    """Y = (1 - forget) mean a a^T after the first step; S is the identity. A matrix moves as far as by Adam's first
+    step, lr for every entry."""
+    torch.manual_seed(0)
+    rnn = kind(3, 5, batch_first=batch_first, bidirectional=bidirectional).double()
+    x = torch.randn(4, 7, 3, dtype=F64)
+    optimizer = CoActivation(rnn, lr=0.01, rank=9, rows=10_000)
+    before = copy.deepcopy(rnn.state_dict())
+    h = rnn(x if batch_first else x.transpose(0, 1))[0]
+    h.square().sum().backward()
+    optimizer.step()
+    h = (h if batch_first else h.transpose(0, 1)).detach()
+    inputs = {"weight_ih_l0": x, "weight_hh_l0": h[:, :-1, :5]}
+    if bidirectional:
+        inputs |= {"weight_ih_l0_reverse": x, "weight_hh_l0_reverse": h[:, 1:, 5:]}
+    for name, a in inputs.items():
+        W, rows = getattr(rnn, name), a.reshape(-1, a.shape[-1])
+        torch.testing.assert_close(optimizer.state[W]["Y"], 0.4 * rows.mT @ rows / len(rows))
+        length = torch.linalg.vector_norm(W.detach() - before[name])
+        torch.testing.assert_close(length, torch.tensor(0.01 * W.numel() ** 0.5, dtype=F64), rtol=1e-5, atol=0.0)

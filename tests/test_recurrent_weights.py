@@ -100,3 +100,31 @@ def test_a_step_on_cuda_is_the_one_on_the_cpu(sweep, padded):
             am.step(x.to(device), y.to(device))
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         close(a, b.cpu())
+
+
+@pytest.mark.parametrize("kind", ["elman", "gru", "lstm"])
+def test_the_solved_memory_holds_real_inputs_and_states(kind):
+    """Y = (1 - forget) mean a a^T after the first step, over samples and all steps of the longest sequence, where rows
+    of padding are zero whatever they contain."""
+    torch.manual_seed(0)
+    build = {"elman": altmin.models.elman, "gru": altmin.models.gru, "lstm": altmin.models.lstm}[kind]
+    sizes = {"length": 6} if kind == "elman" else {}
+    model = build(5, inputs=3, outputs=2, padded=True, **sizes).double()
+    lengths = (6, 2, 4)
+    x = altmin.models.pad([torch.randn(n, 3, dtype=torch.float64) for n in lengths], 6)
+    x[1, 2:, :3] = 7.0
+    am = altmin.AltMin(model, weights=altmin.CoActivationMemory(rank=9, rows=10_000))
+    rnn = next(m for m in model.modules() if hasattr(m, "weight_hh_l0"))
+    cell = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[kind](3, 5, batch_first=True).double()
+    cell.load_state_dict({name: rnn.state_dict().get(name, p) for name, p in cell.state_dict().items()})
+    if kind == "elman":
+        cell.bias_hh_l0.data.zero_()
+    am.step(x, torch.tensor([0, 1, 0]))
+    of_inputs, of_states = torch.zeros(3, 3, dtype=torch.float64), torch.zeros(5, 5, dtype=torch.float64)
+    for row, n in zip(x, lengths, strict=True):
+        states = cell(row[None, :n, :3])[0][0].detach()
+        of_inputs += row[:n, :3].mT @ row[:n, :3]
+        of_states += states[: n - 1].mT @ states[: n - 1]
+    memory = am.updates.states[0]["memory"]
+    close(memory[0]["Y"], 0.4 * of_inputs / x[..., 0].numel())
+    close(memory[1]["Y"], 0.4 * of_states / x[..., 0].numel())

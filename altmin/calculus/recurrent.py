@@ -90,7 +90,8 @@ class Recurrence(Map):
         return self._codes(p, saved).transpose(0, 1), saved
 
     def inputs(self, saved: Steps) -> Sequence[Tensor]:
-        return saved.x.transpose(0, 1), later(saved.h).transpose(0, 1)
+        a = saved.x, later(saved.h)
+        return [(t if saved.real is None else t * saved.real).transpose(0, 1) for t in a]
 
     def columns(self, saved: Steps, r: Tensor) -> tuple[Tensor, Tensor]:
         x, h, real = saved

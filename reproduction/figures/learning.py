@@ -95,6 +95,13 @@ TASKS = [
         RATES,
     ),
     Task(
+        "elman-rows",
+        "elman-64, rows of MNIST",
+        {"model": "elman-64", "data": "mnist-rows", "marks": MARKS, "by_marks": True},
+        RATES,
+        without=("SGD", "AdamW", "SOAP", "Shampoo", "K-FAC"),
+    ),
+    Task(
         "anisotropic",
         "two linear layers, anisotropic inputs",
         {
