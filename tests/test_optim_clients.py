@@ -237,3 +237,41 @@ def test_recurrent_layers_remember_inputs_and_states_of_all_steps(kind, batch_fi
         torch.testing.assert_close(optimizer.state[W]["Y"], 0.4 * rows.mT @ rows / len(rows))
         length = torch.linalg.vector_norm(W.detach() - before[name])
         torch.testing.assert_close(length, torch.tensor(0.01 * W.numel() ** 0.5, dtype=F64), rtol=1e-5, atol=0.0)
+
+
+def test_parts_of_unequal_size_and_passes_of_other_outputs():
+    """Inputs count by their samples, and only those of passes that leave a gradient in the weight."""
+    torch.manual_seed(0)
+    model = plain().double()
+    other = copy.deepcopy(model)
+    whole, parts = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    for x, y in batches(5):
+        stepped(model, whole, x, y)
+        parts.zero_grad()
+        for rows in torch.arange(8).split([5, 3]):
+            (F.cross_entropy(other(x[rows]), y[rows]) * len(rows) / 8).backward()
+        torch.autograd.grad(other(100 * x).sum(), list(other.parameters()))
+        parts.step()
+    same(model, other, rtol=1e-9, atol=1e-11)
+
+
+def test_optimizers_in_turn_leave_no_hooks():
+    model, (x, y) = plain().double(), batches(1)[0]
+    for _ in range(5):
+        stepped(model, CoActivation(model), x, y)
+    assert not any(m._forward_hooks for m in model.modules())
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+def test_inputs_whose_squares_overflow_leave_the_memory_as_it_was():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(6, 3)), torch.randn(8, 6)
+    optimizer = CoActivation(model)
+    model(x).square().mean().backward()
+    optimizer.step()
+    before = optimizer.state[model[0].weight]["Y"].clone()
+    optimizer.zero_grad()
+    (1e-25 * model(1e19 * x)).sum().backward()
+    optimizer.step()
+    assert torch.equal(optimizer.state[model[0].weight]["Y"], before)
+    assert all(p.isfinite().all() for p in model.parameters())
