@@ -21,10 +21,11 @@ from altmin.common.state import all_finite
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
 from altmin.core.weights.memory import Row, checked, sampled, step_
+from altmin.layers import Recurrent
 
 LAYERS: dict[type, type[Affine]] = {
     nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution,
-    nn.RNN: Linear, nn.GRU: Linear, nn.LSTM: Linear,
+    nn.RNN: Linear, nn.GRU: Linear, nn.LSTM: Linear, Recurrent: Linear,
 }  # fmt: skip
 ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
 """The state of every parameter, and what that of weights with a memory has besides."""
@@ -402,7 +403,7 @@ def _matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
 def _inputs(m: Any) -> dict[str, Getter]:
     """Return the names of the matrices of a layer, and how their inputs are found."""
     if isinstance(m, nn.RNNBase):
-        return _recurrent_inputs(m)
+        return {} if getattr(m, "padded", False) else _recurrent_inputs(m)
     geometry = getattr(m, "padding_mode", "zeros"), getattr(m, "padding", 0) == "same"
     if geometry != ("zeros", False) or not Affine.fits(m) or not LAYERS[type(m)](m).matrices:
         return {}
@@ -417,9 +418,10 @@ def _recurrent_inputs(m: nn.RNNBase) -> dict[str, Getter]:
         return t if m.batch_first or t.ndim < 3 else t.transpose(0, 1)
 
     def states(_: Any, output: Any, reverse: int) -> Tensor | None:
-        if isinstance(output[0], PackedSequence):
+        h = output[0] if isinstance(output, tuple) else output
+        if isinstance(h, PackedSequence):
             return None
-        h = by_samples(output[0])
+        h = by_samples(h)
         h = (h if h.ndim == 3 else h.unsqueeze(0)).chunk(1 + int(m.bidirectional), -1)[reverse]
         return h[:, 1:] if reverse else h[:, :-1]
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import altmin
 from altmin.optim import CoActivation
 
 OTHERS = {name: value for name, value in OPTIONS.items() if name != "lr"}
@@ -275,3 +276,14 @@ def test_inputs_whose_squares_overflow_leave_the_memory_as_it_was():
     optimizer.step()
     assert torch.equal(optimizer.state[model[0].weight]["Y"], before)
     assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_the_elman_net_has_memories_of_inputs_and_states():
+    torch.manual_seed(0)
+    net, x = altmin.models.elman(5, length=7, inputs=3, outputs=2).double(), torch.randn(4, 7, 3, dtype=F64)
+    optimizer, h = CoActivation(net, rank=9, rows=10_000), net[0](x).detach()
+    F.cross_entropy(net(x), torch.tensor([0, 1, 1, 0])).backward()
+    optimizer.step()
+    for W, a in ((net[0].weight_ih_l0, x), (net[0].weight_hh_l0, h[:, :-1])):
+        rows = a.reshape(-1, a.shape[-1])
+        torch.testing.assert_close(optimizer.state[W]["Y"], 0.4 * rows.mT @ rows / len(rows))
