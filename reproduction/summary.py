@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from reproduction.case import Case
-from reproduction.figures import recurrent
+from reproduction.figures import learning, recurrent
 from reproduction.measurements import continual, defaults, methods, networks, results, speed, streams
 from reproduction.paper import learned
 from reproduction.tables import markdown, table
@@ -154,3 +154,22 @@ def memory() -> str:
         values = [learned(task, name, batch, key) for name in names]
         lines.append([about, f"{batch:,}", *("" if value is None else number(value) for value in values)])
     return markdown(["task", "batches", *names], lines)
+
+
+@table("memory.seconds")
+def seconds() -> str:
+    """Of every method at its best rate the seconds of a run on two cores, and those until it is as good as Adam is at
+    its end, relative to Adam's."""
+    tasks = {name: learning.sooner(name) for name in ("mlp-2x100", "lenet5", "fashion")}
+    lines = []
+    for method in dict.fromkeys(method for runs in tasks.values() for method in runs):
+        cells = []
+        for runs in tasks.values():
+            whole, until = runs.get(method, (None, None))
+            adam = runs["Adam"][0]
+            cells += ["" if whole is None else f"{whole / adam:.2f}", "never" if whole and not until else ""]
+            if until is not None:
+                cells[-1] = f"{until / adam:.2f}"
+        lines.append([method, *cells])
+    heads = [f"{name}, {what}" for name in tasks for what in ("all", "to Adam's end")]
+    return markdown(["method", *heads], lines)

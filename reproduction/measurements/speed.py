@@ -1,6 +1,7 @@
 """The time and memory of steps beside backprop with Adam: each case is a command `python -m reproduction speed`."""
 
 import json
+import math
 import tempfile
 from pathlib import Path
 
@@ -43,6 +44,8 @@ COMMANDS = {
 }
 """By the kind of device and a name. "fastest" takes all modes that the machine allows; "passes" are whole ones over the
 data, since full-batch methods do part of their work at their end."""
+DIFFERENCES = (("am-adam", "adam"), ("am-mem", "am-adam"), ("coactivation", "adam"))
+"""Methods whose steps differ by the codes, or by the memory."""
 MACHINES = {"cpu": "2 cores", "cuda": "H200"}
 
 
@@ -138,6 +141,22 @@ def ordinary() -> str:
             line = [row["net"], on, row["method"], quartiles(row["time_ratio"]), f"{row['memory_ratio']:.2f}"]
             lines.append(line)
     return markdown(["net", "on", "method", "step time / Adam (quartiles)", "peak memory / Adam"], lines)
+
+
+@table("speed.parts")
+def parts() -> str:
+    """What of a step is backprop with Adam, what the codes add to it, and what the memory."""
+    cases = [("cpu", ["ordinary", "ordinary-higgs"]), ("cuda", ["memory-resnet", "memory-gpt", "memory"])]
+    lines = []
+    for device, names in cases:
+        for net, steps in by_net(rows(device, *names)).items():
+            ms = {method: 1000 * row["step_seconds"]["median"] for (method, _), row in steps.items()}
+            adam = ms["adam"]
+            shares = [(ms.get(of, math.nan) - ms[over]) / adam for of, over in DIFFERENCES]
+            cells = ["" if math.isnan(share) else f"{share:+.2f}" for share in shares]
+            lines.append([net, MACHINES[device], f"{adam:.3f}", *cells])
+    head = ["net", "on", "backprop with Adam, ms", "codes", "the memory in AM-mem", "the memory in CoActivation"]
+    return markdown(head, lines)
 
 
 @table("speed.recurrent")
