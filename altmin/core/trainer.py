@@ -18,7 +18,7 @@ from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.problem import Problem
 from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
-from altmin.core.losses import LossFunction, loss_of
+from altmin.core.losses import AdaptedLoss, LossFunction, loss_of
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Outcome, encode, move_codes, with_states
 from altmin.core.weights.local import LocalAdam
@@ -85,6 +85,7 @@ class AltMin:
     [0, 1, 1, 0]
     """
 
+    loss = AdaptedLoss()
     compiler: ClassVar[Callable[["AltMin"], Any] | None] = None
     """What takes the steps of a trainer with compile=True; `altmin.runners.recorded` sets it."""
 
