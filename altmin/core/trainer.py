@@ -210,6 +210,9 @@ class AltMin:
         codes: str = self.codes.why_not_captured() if hasattr(self.codes, "why_not_captured") else decides
         if reason := codes or self.updates.why_not_captured():
             return reason
+        kind = type(self.penalty)
+        if (kind.step, kind.end_epoch) != (Penalty.step, Penalty.end_epoch):
+            return f"{kind.__name__} computes mu on the processor"
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.momentum is None:
                 return "its batch norm averages over all batches (momentum=None), which are counted on the processor"
