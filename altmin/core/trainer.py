@@ -197,11 +197,22 @@ class AltMin:
     @torch.no_grad()
     def check_once(self, x: Batch, y: Tensor, context: Context = LOCAL) -> None:
         """Raise ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
-        autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
-        single row of a rank, which batch norm alone cannot take."""
+        autograd's gradients for this mini-batch, see `first_step`, and weight rules of the user's change none of their
+        arguments. Does nothing from the second time on, nor for a single row of a rank, which batch norm alone cannot
+        take."""
         if self.unchecked and (context.shard is None or len(x) > 1):
             check_first_step(self.chain, self.loss, x, y, context)
+            if not all(type(rule).__module__.startswith("altmin.") for rule in self.updates.rules.values()):
+                self._check_rules(x, y)
             self.unchecked = False
+
+    def _check_rules(self, x: Batch, y: Tensor) -> None:
+        device = y.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            moved = move_codes(self.chain, self.theta, choose(None, self.chain), self.loss, x, y, 1.0)
+            problems = {l: problem for l, problem in enumerate(moved.problems) if l in self.updates.states}
+            if bool(moved.is_finite):  # otherwise the step says where
+                self.updates.demand_pure(self.updates.measure(self.theta, problems), len(x), problems)
 
     def why_not_captured(self) -> str:
         """Return why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it
