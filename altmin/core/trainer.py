@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Collection, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
+from altmin.core.chain import Chain
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.problem import Problem
@@ -21,11 +23,14 @@ from altmin.core.first_step import check_first_step
 from altmin.core.losses import AdaptedLoss, LossFunction, loss_of
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Outcome, encode, move_codes, with_states
-from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.local import LocalAdam, LocalSGD
 from altmin.core.weights.rule import WeightRule
 from altmin.core.weights.updates import Updates
 
 Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-through", "exact", "parallel"] | None
+
+BOUNDED = ("softmax", "softmax2d", "sigmoid")
+"""Modules and functions whose outputs are no logits."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class AltMin:
         self.unchecked = check
         """True until `check_once` has been called."""
         self.compiled = self._compiled() if compile else None
+        for mistake in mistakes(self.chain, vars(self)["loss"], self.updates):
+            warnings.warn(mistake, stacklevel=2)
 
     def __repr__(self) -> str:
         compiled = "" if self.compiled is None else ", compile=True"
@@ -310,6 +317,23 @@ def metrics_of(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
     rank."""
     sizes = [problem.delta.numel() * samples / rows for problem in moved.problems[:-1]]
     return Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.squares[:-1], sizes)
+
+
+def mistakes(chain: Chain, loss: Any, updates: Updates) -> Iterator[str]:
+    """Yield a sentence for each combination of model, loss and rules that trains badly without an error."""
+    last = chain.blocks[-1].maps[-1].module._get_name().strip("()").rpartition(", ")[2]
+    if isinstance(loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss) and last.lower() in BOUNDED:
+        yield (
+            f"the model ends in {last}, whose outputs lie between 0 and 1, and {type(loss).__name__} takes outputs of "
+            f"any size (logits), so that it learns slowly; leave {last} out, and apply it to predictions"
+        )
+    if getattr(loss, "reduction", "") == "sum" and any(isinstance(rule, LocalSGD) for rule, _ in updates.by_rule):
+        yield (
+            'the loss has reduction="sum", so that steps of LocalSGD grow with the size of the mini-batch; take '
+            'reduction="mean", or divide lr by that size'
+        )
+    if not any(p.requires_grad for block in updates.theta for p in block):
+        yield "all parameters are frozen, so that no step changes a weight; free some with requires_grad_()"
 
 
 def check_model(model: nn.Module) -> None:
