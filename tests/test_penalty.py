@@ -9,6 +9,7 @@ from torch import nn
 
 import altmin
 from altmin.core.penalty import grown
+from altmin.training import checkpoint
 
 
 @given(
@@ -58,6 +59,43 @@ def test_mu_of_many_members_grows_as_that_of_each_alone():
 def test_mu_without_a_maximum_grows_on_as_a_tensor_and_as_a_number():
     assert grown(1e6, 1.0, 2.0, None) == 2e6 + 1
     assert grown(torch.tensor(1e6, dtype=torch.float64), 1.0, 2.0, None).item() == 2e6 + 1
+
+
+class Doubled(altmin.Penalty):
+    """mu doubles with every third mini-batch."""
+
+    def __init__(self, start: float = 1.0):
+        super().__init__(start, increment=0.0, maximum=None)
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        self.value *= 2 if self.count % 3 == 0 else 1
+
+
+def trainer(**options) -> altmin.AltMin:
+    return altmin.AltMin(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), penalty=Doubled(), **options)
+
+
+def test_the_schedule_of_a_subclass_resumes_where_it_was(tmp_path):
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    first, second = trainer(), trainer()
+    first.step(x, y)
+    first.step(x, y)
+    checkpoint.save(tmp_path / "state", first.state_dict())
+    second.load_state_dict(checkpoint.load(tmp_path / "state"))
+    for am in (first, second):
+        assert [am.step(x, y).penalty for _ in range(5)] == [1.0, 2.0, 2.0, 2.0, 4.0]
+
+
+def test_what_computes_mu_on_the_device_refuses_other_schedules():
+    for build in (
+        lambda: trainer(compile=True),
+        lambda: altmin.Ensemble([trainer()]),
+        lambda: altmin.Recorded(trainer()),
+    ):
+        with pytest.raises(ValueError, match="Doubled"):
+            build()
 
 
 NAN = float("nan")

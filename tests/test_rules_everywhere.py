@@ -103,6 +103,58 @@ def test_the_rule_is_what_its_docstring_says() -> None:
     same([model.weight, model.bias], [W, b])
 
 
+class InPlace(altmin.WeightRule):
+    """Momentum that writes into its state, or into the parameters."""
+
+    lr = 0.1
+
+    def __init__(self, where: str):
+        self.where = where
+
+    def init(self, block: Any, parameters: Any) -> Any:
+        return [torch.zeros_like(p) for p in parameters]
+
+    def update(self, parameters: Any, state: Any, contribution: Any, rates: Any) -> Any:
+        if self.where == "state":
+            state = [m.mul_(0.9).add_(g) for m, g in zip(state, contribution, strict=True)]
+        moves = [-self.lr * g for g in contribution]
+        if self.where == "parameters":
+            for p, move in zip(parameters, moves, strict=True):
+                p.add_(move)
+        return moves, state
+
+
+RUNNERS = {
+    "alone": lambda am: am,
+    "compiled": lambda am: altmin.AltMin(am.model, weights=am.weights, compile=True),
+    "recorded": lambda am: Recorded(am, fuse=False),
+    "ensemble": lambda am: altmin.Ensemble([am]),
+    "layer-parallel": LayerParallel,
+}
+
+
+@pytest.mark.parametrize("where", ["state", "parameters"])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_rule_that_writes_in_place_is_refused(runner: str, where: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    method = RUNNERS[runner](altmin.AltMin(model, weights=InPlace(where)))
+    x, y = labelled()[0]
+    with pytest.raises(ValueError, match="InPlace"):
+        method.step(x, y)
+
+
+def test_the_check_of_a_rule_changes_nothing() -> None:
+    """Not even the masks of dropout."""
+    trained = []
+    for check in (True, False):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.BatchNorm1d(3), nn.Linear(3, 3)).double()
+        am = altmin.AltMin(model, weights=PARTS["SignDescent"](2**-7), check=check)
+        am.step(*labelled()[0])
+        trained.append(state(am))
+    same(*trained)
+
+
 def test_the_state_of_the_solver_is_what_its_docstring_says() -> None:
     """Two steps in which all codes move, one in which none does, as the loss is at its minimum, and one that fails."""
     am, (x, y) = trainer("solver with state"), batches()[0]

@@ -147,6 +147,16 @@ def test_an_ensemble_whose_members_were_moved_elsewhere_says_so() -> None:
     assert not any(map(torch.equal, before, again.model.parameters()))
 
 
+@pytest.mark.parametrize("method", ["am-adam", "sgd"])
+def test_options_of_the_members_losses_may_not_change(method: str) -> None:
+    losses, batch = [nn.CrossEntropyLoss() for _ in range(2)], NETS["normed"].batches(1)[0]
+    ensemble = Ensemble([altmin.methods.create(method, NETS["normed"].model(), loss=loss) for loss in losses])
+    ensemble.step(*batch)
+    losses[1].label_smoothing = 0.5
+    with pytest.raises(ValueError, match="losses"):
+        ensemble.step(*batch)
+
+
 def test_layers_follow_the_mode_into_which_the_members_are_put() -> None:
     alone, ensemble = crew(), Ensemble(crew())
     for n, (x, y) in enumerate(NETS["normed"].batches(4)):

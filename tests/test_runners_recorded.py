@@ -296,6 +296,16 @@ def test_options_of_layers_that_have_changed_since_the_epoch_before_are_refused(
         recorded.step(*batch)
 
 
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_options_of_a_recorded_loss_may_not_change(method: str, place: str) -> None:
+    loss, batch = nn.CrossEntropyLoss(), NETS["normed"].batches(1, place)[0]
+    recorded = Recorded(altmin.methods.create(method, NETS["normed"].model(0, place), loss=loss), fuse=False)
+    recorded.step(*batch)
+    loss.label_smoothing = 0.5
+    with pytest.raises(ValueError, match="part of the recording"):
+        recorded.step(*batch)
+
+
 def of_adagrad() -> altmin.LocalOptimizer:
     return altmin.LocalOptimizer(torch.optim.Adagrad, 0.1)
 

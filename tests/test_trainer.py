@@ -134,6 +134,45 @@ def test_running_statistics_after_steps_are_those_pytorch_keeps(momentum):
             torch.testing.assert_close(getattr(model[1], key), getattr(twin[1], key))
 
 
+OPTIONS = {
+    "label_smoothing": (nn.CrossEntropyLoss, 0.3),
+    "ignore_index": (nn.CrossEntropyLoss, 1),
+    "weight": (nn.CrossEntropyLoss, torch.tensor([1.0, 2.0, 4.0], dtype=F64)),
+    "weight for another": (
+        lambda: nn.CrossEntropyLoss(torch.ones(3, dtype=F64)),
+        torch.tensor([1.0, 2.0, 4.0]).double(),
+    ),
+    "reduction": (nn.CrossEntropyLoss, "sum"),
+    "reduction of squares": (nn.MSELoss, "sum"),
+}
+
+
+@pytest.mark.parametrize("name, compile", [*((name, False) for name in OPTIONS), ("label_smoothing", True)])
+def test_options_of_the_loss_act_from_the_next_step_on(name, compile):
+    make, value = OPTIONS[name]
+    loss, (x, y) = make(), batch()
+    y = torch.randn(10, 3, dtype=F64) if isinstance(loss, nn.MSELoss) else y
+    am = altmin.AltMin(mlp(), loss, weights=altmin.LocalSGD(0.01, momentum=0.0), penalty=2.0, compile=compile)
+    am.step(x, y)
+    setattr(loss, name.split()[0], value)
+    twin = altmin.AltMin(clone(am.model), loss, weights=altmin.LocalSGD(0.01, momentum=0.0), penalty=2.0)
+    expected = loss(am.model(x), y).detach()
+    for each in (am, twin):
+        torch.testing.assert_close(each.step(x, y).loss, expected)
+    torch.testing.assert_close(am.model.state_dict(), twin.model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["sgd", "gauss-newton", "dtp", "proxprop", "predictive-coding"])
+def test_options_of_the_loss_act_in_other_methods_too(name):
+    loss, changed, (x, y) = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.3), batch()
+    method, twin = (altmin.methods.create(name, mlp(nn.Tanh), loss=each) for each in (loss, changed))
+    loss.label_smoothing = 0.3
+    for each in (method, twin):
+        torch.manual_seed(0)
+        each.step(x, y)
+    assert equal(method.model.state_dict(), twin.model.state_dict())
+
+
 # -- on a GPU --------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Bad input to `AltMin`: refused in one clear sentence, and nothing of the run has changed."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -118,6 +119,53 @@ def test_an_input_of_the_wrong_shape_names_the_block(model, shape, block):
     with pytest.raises(ValueError, match=block):
         altmin.AltMin(model).step(torch.randn(shape), torch.zeros(4, dtype=torch.int64))
     assert equal(model.state_dict(), before)
+
+
+def frozen() -> nn.Module:
+    return mlp().requires_grad_(False)
+
+
+class Probabilities(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.below, self.above = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.above(self.below(x).relu()).softmax(1)
+
+
+WARNED = {
+    "Softmax": lambda: altmin.AltMin(nn.Sequential(mlp(), nn.Softmax(1))),
+    "softmax": lambda: altmin.AltMin(Probabilities().double()),
+    "Sigmoid": lambda: altmin.AltMin(nn.Sequential(mlp(), nn.Sigmoid()), nn.BCEWithLogitsLoss()),
+    "sum": lambda: altmin.AltMin(mlp(), nn.CrossEntropyLoss(reduction="sum"), weights=altmin.LocalSGD()),
+    "frozen": lambda: altmin.AltMin(frozen()),
+}
+SOUND = {
+    "LogSoftmax, which changes nothing": lambda: altmin.AltMin(nn.Sequential(mlp(), nn.LogSoftmax(1))),
+    "Softmax before squares": lambda: altmin.AltMin(nn.Sequential(mlp(), nn.Softmax(1)), nn.MSELoss()),
+    "Adam, which has no scale": lambda: altmin.AltMin(mlp(), nn.CrossEntropyLoss(reduction="sum")),
+    "SGD": lambda: altmin.AltMin(mlp(), weights=altmin.LocalSGD()),
+    "partly frozen": lambda: altmin.AltMin(nn.Sequential(frozen(), nn.Linear(3, 3).double())),
+}
+
+
+@pytest.mark.parametrize("what", WARNED)
+def test_a_trainer_that_learns_badly_warns_once(what):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        am = WARNED[what]()
+        for i in range(2):
+            x, y = batch(i)
+            am.step(x, torch.rand(10, 3, dtype=F64) if what == "Sigmoid" else y)
+    texts = [(w.filename, str(w.message)) for w in said if w.category is UserWarning]
+    assert [(file, what in text) for file, text in texts] == [(__file__, True)]
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("what", SOUND)
+def test_a_sound_trainer_does_not_warn(what):
+    SOUND[what]()
 
 
 def test_a_number_stands_for_a_constant_mu():

@@ -55,7 +55,10 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 def by_label(loss: LossFunction) -> LossFunction:
-    """Return the loss, converted to this module's `CrossEntropyLoss` if it is torch's."""
+    """Return the loss; if it is torch's cross-entropy, this module's, which shares its attributes and so has its
+    present options."""
     if type(loss) is not nn.CrossEntropyLoss:
         return loss
-    return CrossEntropyLoss(loss.weight, None, loss.ignore_index, None, loss.reduction, loss.label_smoothing)
+    shared = CrossEntropyLoss.__new__(CrossEntropyLoss)
+    object.__setattr__(shared, "__dict__", vars(loss))
+    return shared

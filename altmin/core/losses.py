@@ -304,31 +304,50 @@ def adapt(loss: LossFunction) -> Loss:
         raise TypeError(f"a loss is a function of (output, y), such as nn.MSELoss(), given {shown(loss)}")
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
-        raise ValueError(
-            f"{describe(loss)} has parameters of its own, which nothing would train; put them into the model, or "
-            "freeze them with requires_grad_(False)"
-        )
     mean = getattr(loss, "reduction", None) == "mean"
     if mean and type(loss) in (nn.CrossEntropyLoss, CrossEntropyLoss) and loss.weight is None:  # type: ignore[attr-defined]
         return CrossEntropy(loss.label_smoothing, loss.ignore_index)  # type: ignore[attr-defined]
     if mean and type(loss) is nn.MSELoss:
         return SquaredError()
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise ValueError(
+            f"{describe(loss)} has parameters of its own, which nothing would train; put them into the model, or "
+            "freeze them with requires_grad_(False)"
+        )
     return AnyLoss(by_label(loss))
 
 
-def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> Loss:
+class AdaptedLoss:
+    """Attribute that is set to a user's loss, and read as a `Loss` with the options that the user's has now."""
+
+    def __set__(self, owner: Any, loss: LossFunction) -> None:
+        adapt(loss)
+        vars(owner)["loss"] = loss
+
+    def __get__(self, owner: Any, kind: Any = None) -> Loss:
+        return adapt(vars(owner)["loss"])
+
+
+def options_of(loss: Any) -> list[Any]:
+    """Return the options that a loss of torch has now, adapted or not: numbers, texts, and where its tensors lie."""
+    function = getattr(loss, "function", loss)
+    known = vars(function) if isinstance(function, nn.modules.loss._Loss | CrossEntropy) else {}
+    plain = [v for name, v in known.items() if name != "training" and isinstance(v, int | float | str)]
+    return [type(loss), *plain, *(None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())]
+
+
+def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> LossFunction:
     """Return the loss at the output of a model, by default cross-entropy. outputs: how those of a model that returns a
     tuple, list or dict are one tensor; ValueError for such a model with a loss that takes a tensor."""
     if outputs is None:
-        return adapt(nn.CrossEntropyLoss() if loss is None else loss)
+        return nn.CrossEntropyLoss() if loss is None else loss
     if loss is None or isinstance(loss, nn.modules.loss._Loss):
         raise ValueError(
             f"the model returns a {type(outputs.form).__name__}; give a loss that takes it: a function (output, y) -> "
             "scalar"
         )
     adapt(loss)
-    return adapt(functools.partial(_structured, loss, outputs))
+    return functools.partial(_structured, loss, outputs)
 
 
 def _structured(loss: LossFunction, outputs: OutputValues, output: Any, y: Tensor) -> Tensor:

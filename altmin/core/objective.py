@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from altmin.core.chain import Chain
-from altmin.core.losses import LossFunction, loss_of
+from altmin.core.losses import LossFunction, adapt, loss_of
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Any, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
@@ -28,5 +28,5 @@ def objective(chain: Chain, codes: Sequence[Tensor], x: Any, y: Tensor, mu: floa
     for block, p, c, moved in zip(chain.blocks[:-1], chain.parameters()[:-1], below[:-1], codes, strict=True):
         misfit = misfit + (moved - block.forward(p, c)[0]).square().sum()
     output = chain.blocks[-1].forward(chain.parameters()[-1], below[-1])[0]
-    term = loss_of(loss, chain.outputs)
+    term = adapt(loss_of(loss, chain.outputs))
     return term.at(output, term.prepare(output, y)).value + mu / term.samples(output) * misfit

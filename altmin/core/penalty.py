@@ -24,6 +24,9 @@ class Penalty:
     stay close, so that the output block learns on the inputs that it will have later, and training ends well. The
     default goes from small to large.
 
+    A subclass has a schedule of its own by `step` and `end_epoch`, which set `value`. Its state is `value` and all
+    other numbers among its attributes but these four options.
+
     >>> mu = Penalty(start=1.0, increment=0.5, growth=2.0, maximum=3.5)
     >>> mu.step(); mu.value
     1.5
@@ -52,8 +55,10 @@ class Penalty:
         self.value = grown(self.value, 0.0, self.growth, self.maximum)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value}
+        numbers = {name: v for name, v in vars(self).items() if isinstance(v, int | float)}
+        return {name: v for name, v in numbers.items() if name not in ("start", "increment", "growth", "maximum")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
-        self.value = float(matched(state, self.state_dict(), "Penalty")["value"])
+        vars(self).update(matched(state, dict.fromkeys(self.state_dict(), 0.0), "Penalty"))
+        self.value = float(self.value)

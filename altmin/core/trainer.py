@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Collection, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -13,19 +14,23 @@ from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
+from altmin.core.chain import Chain
 from altmin.core.codes.choose import choose
 from altmin.core.codes.gradient import GradientCodes
 from altmin.core.codes.problem import Problem
 from altmin.core.cutting import split
 from altmin.core.first_step import check_first_step
-from altmin.core.losses import LossFunction, loss_of
+from altmin.core.losses import AdaptedLoss, LossFunction, loss_of
 from altmin.core.penalty import Penalty
 from altmin.core.step import CodeSolver, Outcome, encode, move_codes, with_states
-from altmin.core.weights.local import LocalAdam
+from altmin.core.weights.local import LocalAdam, LocalSGD
 from altmin.core.weights.rule import WeightRule
 from altmin.core.weights.updates import Updates
 
 Codes = CodeSolver | Literal["gradient", "printed", "discrete", "straight-through", "exact", "parallel"] | None
+
+BOUNDED = ("softmax", "softmax2d", "sigmoid")
+"""Modules and functions whose outputs are no logits."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class AltMin:
     [0, 1, 1, 0]
     """
 
+    loss = AdaptedLoss()
     compiler: ClassVar[Callable[["AltMin"], Any] | None] = None
     """What takes the steps of a trainer with compile=True; `altmin.runners.recorded` sets it."""
 
@@ -126,6 +132,8 @@ class AltMin:
         self.unchecked = check
         """True until `check_once` has been called."""
         self.compiled = self._compiled() if compile else None
+        for mistake in mistakes(self.chain, vars(self)["loss"], self.updates):
+            warnings.warn(mistake, stacklevel=2)
 
     def __repr__(self) -> str:
         compiled = "" if self.compiled is None else ", compile=True"
@@ -196,11 +204,22 @@ class AltMin:
     @torch.no_grad()
     def check_once(self, x: Batch, y: Tensor, context: Context = LOCAL) -> None:
         """Raise ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
-        autograd's gradients for this mini-batch; see `first_step`. Does nothing from the second time on, nor for a
-        single row of a rank, which batch norm alone cannot take."""
+        autograd's gradients for this mini-batch, see `first_step`, and weight rules of the user's change none of their
+        arguments. Does nothing from the second time on, nor for a single row of a rank, which batch norm alone cannot
+        take."""
         if self.unchecked and (context.shard is None or len(x) > 1):
             check_first_step(self.chain, self.loss, x, y, context)
+            if not all(type(rule).__module__.startswith("altmin.") for rule in self.updates.rules.values()):
+                self._check_rules(x, y)
             self.unchecked = False
+
+    def _check_rules(self, x: Batch, y: Tensor) -> None:
+        device = y.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            moved = move_codes(self.chain, self.theta, choose(None, self.chain), self.loss, x, y, 1.0)
+            problems = {l: problem for l, problem in enumerate(moved.problems) if l in self.updates.states}
+            if bool(moved.is_finite):  # otherwise the step says where
+                self.updates.demand_pure(self.updates.measure(self.theta, problems), len(x), problems)
 
     def why_not_captured(self) -> str:
         """Return why a step cannot be captured as a CUDA graph, which allows no decision on the CPU; empty if it
@@ -209,6 +228,9 @@ class AltMin:
         codes: str = self.codes.why_not_captured() if hasattr(self.codes, "why_not_captured") else decides
         if reason := codes or self.updates.why_not_captured():
             return reason
+        kind = type(self.penalty)
+        if (kind.step, kind.end_epoch) != (Penalty.step, Penalty.end_epoch):
+            return f"{kind.__name__} computes mu on the processor"
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.momentum is None:
                 return "its batch norm averages over all batches (momentum=None), which are counted on the processor"
@@ -295,6 +317,23 @@ def metrics_of(moved: Outcome, mu: Any, samples: Any, rows: int) -> Metrics:
     rank."""
     sizes = [problem.delta.numel() * samples / rows for problem in moved.problems[:-1]]
     return Metrics(moved.loss, mu, moved.objective, moved.costs[:-1], moved.squares[:-1], sizes)
+
+
+def mistakes(chain: Chain, loss: Any, updates: Updates) -> Iterator[str]:
+    """Yield a sentence for each combination of model, loss and rules that trains badly without an error."""
+    last = chain.blocks[-1].maps[-1].module._get_name().strip("()").rpartition(", ")[2]
+    if isinstance(loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss) and last.lower() in BOUNDED:
+        yield (
+            f"the model ends in {last}, whose outputs lie between 0 and 1, and {type(loss).__name__} takes outputs of "
+            f"any size (logits), so that it learns slowly; leave {last} out, and apply it to predictions"
+        )
+    if getattr(loss, "reduction", "") == "sum" and any(isinstance(rule, LocalSGD) for rule, _ in updates.by_rule):
+        yield (
+            'the loss has reduction="sum", so that steps of LocalSGD grow with the size of the mini-batch; take '
+            'reduction="mean", or divide lr by that size'
+        )
+    if not any(p.requires_grad for block in updates.theta for p in block):
+        yield "all parameters are frozen, so that no step changes a weight; free some with requires_grad_()"
 
 
 def check_model(model: nn.Module) -> None:

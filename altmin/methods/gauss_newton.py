@@ -15,7 +15,7 @@ from altmin.common.errors import Diverged
 from altmin.common.state import demand_separate, matched
 from altmin.core.codes.gradient import TINY
 from altmin.core.cutting import split
-from altmin.core.losses import CrossEntropy, LossFunction, SquaredError, adapt
+from altmin.core.losses import AdaptedLoss, CrossEntropy, LossFunction, SquaredError
 from altmin.core.step import encode
 from altmin.core.trainer import check, check_model, check_weights
 from altmin.core.weights.rule import as_matrix, parted
@@ -49,6 +49,7 @@ class GaussNewton:
     dimension a sample, and for more than `LARGEST` samples times outputs.
     """
 
+    loss = AdaptedLoss()
     optimizer = None
 
     def __init__(
@@ -62,7 +63,7 @@ class GaussNewton:
     ):
         check_model(model)
         demand_separate(model.named_parameters())
-        self.model, self.chain, self.loss = model, split(model), adapt(nn.CrossEntropyLoss() if loss is None else loss)
+        self.model, self.chain, self.loss = model, split(model), nn.CrossEntropyLoss() if loss is None else loss
         self.chain.demand_plain("gauss-newton")
         if self.chain.recurrent:
             raise TypeError("gauss-newton does not differentiate through time; train a recurrent net with am-adam")

@@ -16,6 +16,7 @@ from altmin.calculus import Map
 from altmin.common.errors import Diverged
 from altmin.common.state import all_finite, overwrite
 from altmin.core.chain import Theta
+from altmin.core.losses import options_of
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes, with_states
 from altmin.core.trainer import AltMin, Metrics
@@ -245,7 +246,7 @@ class AltMinStep(CapturedStep):
             for part in (self.am.codes, self.am.penalty, *rules)
         ]
         self.held = self.held or self.tensors()[1:]  # which stay where they are
-        return [options, [(t.data_ptr(), t.requires_grad) for t in self.held]]
+        return [options, options_of(self.am.loss), [(t.data_ptr(), t.requires_grad) for t in self.held]]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
@@ -280,14 +281,17 @@ class BackpropStep(CapturedStep):
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         with self.optimizer.swapped(), self.counter.of_kind(kind) if self.counter else nullcontext():
             loss = self.method.step(x, y).loss
-        self.before = self.before or self.optimizer.fixed()
+        self.before = self.before or self._fixed()
         return loss
+
+    def _fixed(self) -> list[Any]:
+        return [options_of(self.method.loss), *self.optimizer.fixed()]
 
     def tensors(self) -> list[Tensor]:
         return [*self.method.model.buffers(), *self.optimizer.tensors()]
 
     def push(self) -> None:
-        _demand_same(self.before, self.optimizer.fixed())
+        _demand_same(self.before, self._fixed())
         self.optimizer.push()
 
 
@@ -310,7 +314,7 @@ class EnsembleStep(CapturedStep):
         return self.ensemble.tensors()
 
     def push(self) -> None:
-        self.ensemble.demand_views()
+        self.ensemble.demand_unchanged()
 
 
 STEPS: dict[type, Any] = {AltMin: AltMinStep, Backprop: BackpropStep, Ensemble: EnsembleStep}

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.common.errors import Diverged
 from altmin.common.state import load_parts, matched
-from altmin.core.losses import adapt
+from altmin.core.losses import adapt, options_of
 from altmin.core.penalty import grown
 from altmin.core.trainer import check
 from altmin.methods.protocol import Method
@@ -61,6 +61,7 @@ class Ensemble:
         """All members' models, whose `state_dict` holds every parameter."""
         self._parameters = [list(method.model.parameters()) for method in self._methods]
         self._trained = [p.requires_grad for p in self.model.parameters()]
+        self._losses = self._options()
         self._template: Any = TEMPLATES[type(methods[0])](self._methods[0])
         self.kinds: int = getattr(getattr(methods[0], "updates", None), "kinds", 1)
         """The number of kinds of steps, see `WeightRule.kind`."""
@@ -84,8 +85,14 @@ class Ensemble:
         torch.save writes all that a view looks into: to save one member by itself, save copy.deepcopy(member(i))."""
         return self._methods[i].model
 
-    def demand_views(self) -> None:
-        """Raise ValueError if parameters no longer are views into the stacked ones, which then would train unseen."""
+    def _options(self) -> list[Any]:
+        return [options_of(method.loss) for method in self._methods]
+
+    def demand_unchanged(self) -> None:
+        """Raise ValueError if parameters no longer are views into the stacked ones, which then would train unseen, or
+        if losses have other options."""
+        if self._options() != self._losses:
+            raise ValueError("options of the members' losses have changed; build a new Ensemble from the methods")
         if self._parameters[0][0].data_ptr() != self._state.parameters[0].data_ptr():
             raise ValueError(
                 "the members' parameters no longer lie in this Ensemble: they were moved (model.to), copied "
@@ -220,7 +227,7 @@ class Ensemble:
 
     def check(self, x: Tensor, y: Tensor, each: bool | None) -> bool:
         """Return whether every member has a mini-batch of its own. ValueError for one that does not fit."""
-        self.demand_views()
+        self.demand_unchanged()
         for method in self._methods:
             if hasattr(method, "chain"):
                 method.chain.demand_unchanged()

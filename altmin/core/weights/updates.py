@@ -187,6 +187,18 @@ class Updates:
 
         return Proposal(torch.stack([each.finite for each in proposals] or [torch.tensor(True)]).all(), apply)
 
+    def demand_pure(self, contributions: ByBlock, samples: Any, problems: Problems) -> None:
+        """Raise ValueError if a rule writes into parameters or states where it is to return changes. Takes no step."""
+        tensors = pytree.tree_leaves((self.theta, self.states))
+        before = [t._version for t in tensors]
+        self.propose(contributions, samples, problems)
+        if [t._version for t in tensors] != before:
+            names = ", ".join(sorted({type(rule).__name__ for rule, _ in self.by_rule}))
+            raise ValueError(
+                f"the weight rule {names} writes in place into its parameters or state; let update return the changes "
+                "and the next state as new tensors (w + v, not w.add_(v)), and build model and trainer anew"
+            )
+
     def write(self, changes: Mapping[int, Change], ok: Tensor | None = None) -> None:
         """Apply what `changes` has returned, where ok."""
         write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)

@@ -19,7 +19,7 @@ from altmin.calculus import products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import Diverged
 from altmin.common.state import matched
-from altmin.core.losses import LossFunction, adapt
+from altmin.core.losses import AdaptedLoss, LossFunction
 from altmin.core.reweighted import of_batch
 from altmin.layers import Sign, Staircase, Stepwise
 from altmin.methods.base import LossOnly, OptimizerMethod, without_model
@@ -133,9 +133,11 @@ class Inverse(nn.Linear):
 class DifferenceTargetPropagation(OptimizerMethod):
     """See `dtp`. inverses: g_l of the layers above the lowest one that is trained, from below."""
 
+    loss = AdaptedLoss()
+
     def __init__(self, model: nn.Module, options: dict[str, Any]):
         self.eta, self.noise = options["eta"], options["noise"]
-        self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
+        self.loss = options["loss"] or nn.CrossEntropyLoss()
         self.layers = layers_of(model, "dtp", STATES)
         self.units = [Units(layer.activation) for layer in self.layers[:-1] if layer.activation]
         if self.units and self.units[-1].discrete:

@@ -40,7 +40,7 @@ from altmin.common.errors import Diverged
 from altmin.common.state import demand_separate
 from altmin.core.chain import Block, Chain, State, Theta
 from altmin.core.cutting import split
-from altmin.core.losses import Loss, LossFunction, adapt
+from altmin.core.losses import AdaptedLoss, Loss, LossFunction
 from altmin.core.reweighted import of_batch
 from altmin.core.step import encode, statistics
 from altmin.core.trainer import check, check_model
@@ -194,6 +194,8 @@ class PredictiveCoding(OptimizerMethod):
     name: the method's. options: what the factory was given. rho, dual: as in `Inference`.
     """
 
+    loss = AdaptedLoss()
+
     def __init__(self, name: str, model: nn.Module, options: dict[str, Any], rho: float = 1.0, dual: float = 0.0):
         self.chain = split(model)
         self.chain.demand_plain(name)
@@ -209,7 +211,7 @@ class PredictiveCoding(OptimizerMethod):
             raise TypeError(f"{name} has no codes in time; train a recurrent net with am-adam, or by backprop")
         if not any(p.requires_grad for p in model.parameters()):
             raise ValueError("all parameters are frozen: there is nothing to train")
-        self.loss = adapt(nn.CrossEntropyLoss() if options["loss"] is None else options["loss"])
+        self.loss = nn.CrossEntropyLoss() if options["loss"] is None else options["loss"]
         self.theta = self.chain.parameters()
         numbers = {"lr": options["lr"], "weight_decay": options["weight_decay"]}
         super().__init__(model, options, torch.optim.Adam(model.parameters(), **numbers, fused=True))

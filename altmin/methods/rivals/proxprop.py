@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from altmin.calculus import CLOSED_FORMS, Elementwise, ReLU, map_of, products
 from altmin.calculus.context import LOCAL, Context, sum_tree
 from altmin.common.errors import unknown
-from altmin.core.losses import LossFunction, adapt
+from altmin.core.losses import AdaptedLoss, LossFunction
 from altmin.core.reweighted import of_batch
 from altmin.methods.base import LossOnly, OptimizerMethod, demand_step, without_model
 from altmin.methods.protocol import register
@@ -80,10 +80,12 @@ class ProxProp(OptimizerMethod):
     options: what the factory was given; see `proxprop`.
     """
 
+    loss = AdaptedLoss()
+
     def __init__(self, model: nn.Module, options: dict[str, Any]):
         self.layers = layers_of(model, "proxprop", ACTIVATIONS)
         super().__init__(model, options, _optimizer(model, options))
-        self.loss = adapt(options["loss"] or nn.CrossEntropyLoss())
+        self.loss = options["loss"] or nn.CrossEntropyLoss()
         self.activations = [map_of(layer.activation) for layer in self.layers if layer.activation is not None]
 
     @torch.no_grad()
