@@ -20,6 +20,8 @@ Categories = dict[str, Sequence[str | None] | None]
 """By name of a column its categories, None among them for missing values, or None for numbers."""
 FEW = 10
 """Categories up to which a column may have another one in every row."""
+TRUTH, DIGITS = ("False", "True"), ("0", "1")
+"""The names of the two truth values, and of the numbers that mean the same."""
 
 
 class Columns:
@@ -27,7 +29,8 @@ class Columns:
 
     A number is standardised, and 0 where it is missing; another column tells where, if there were some in training. A
     text or truth value becomes a column of 0 and 1 for each category, and for missing ones if there were some; a
-    category that training did not see is 0 in all, with a warning. A column without any value is left out.
+    category that training did not see is 0 in all, with a warning; False and True are 0 and 1 too, and these the
+    reverse. A column without any value is left out.
 
     layout: the arguments of the `Encode` that makes the inputs from `codes`.
 
@@ -108,12 +111,21 @@ def codes(table: Any, categories: Categories) -> np.ndarray:
             found.append(numbers_of(table[name]))
             continue
         texts = texts_of(table[name])
-        code = texts.map({text: n for n, text in enumerate(known)}).to_numpy(np.float64)
+        code = texts.map(_places(known)).to_numpy(np.float64)
         new = texts.notna().to_numpy() & np.isnan(code)
         if new.any():
             warnings.warn(f"column {name!r} has {texts[new].iloc[0]!r:.60}, which training did not see", stacklevel=2)
         found.append(np.where(new, -1.0, code))
     return np.stack(found, axis=1)
+
+
+def _places(known: Sequence[str | None]) -> dict[str | None, int]:
+    """Return the place of each category by its names: a truth value has two."""
+    places = {name: n for n, name in enumerate(known)}
+    for names, others in ((TRUTH, DIGITS), (DIGITS, TRUTH)):
+        if set(known) <= {*names, None}:
+            places |= {other: places[name] for name, other in zip(names, others, strict=True) if name in places}
+    return places
 
 
 def read_table(path: str | Path) -> Any:
