@@ -18,8 +18,8 @@ def describe(estimator: Any, target: str) -> dict[str, Any]:
     known = {"target": target, "categories": estimator.categories_, "encode": estimator._columns.layout}
     if hasattr(estimator, "classes_"):
         return {**known, "classes": estimator.classes_.tolist(), "scale": None}
-    scaler = estimator._targets.scaler
-    return {**known, "classes": None, "scale": [scaler.mean_.tolist(), scaler.scale_.tolist()]}
+    targets = estimator._targets
+    return {**known, "classes": None, "scale": [targets.mean.tolist(), targets.scaler.scale_.tolist()]}
 
 
 def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray:
