@@ -2,6 +2,7 @@
 
 import gzip
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from altmin.common.files import check_unpacked
 from altmin.common.optional import need
 from altmin.sklearn.export import Encode
 
@@ -141,13 +143,15 @@ def read_table(path: str | Path) -> Any:
         raise ValueError(f"{path} should end in .csv, .tsv, .csv.gz, .tsv.gz or .parquet to be a table")
     how = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig", "index_col": False}
     try:
+        if name.endswith(".gz"):
+            check_unpacked(path)
         with (gzip.open if name.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
             first = file.readline()
         separator = max(",;\t", key=first.count)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows with more cells than names
             table = pandas.read_csv(path, sep=separator, **how).rename(columns=str.strip)
-    except (EOFError, pandas.errors.ParserWarning) as error:
+    except (EOFError, zlib.error, pandas.errors.ParserWarning) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from None
     if first.startswith(separator):
         warnings.warn(f"the first column of {path} has no name, as that of an index, and is left out", stacklevel=2)
