@@ -36,6 +36,18 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    """The last to end is there, whole."""
+    target = tmp_path / "file"
+    with replacing(target) as first:
+        first.write(b"first")
+        with replacing(target) as second:
+            second.write(b"second")
+        assert target.read_bytes() == b"second"
+    assert target.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_a_link_is_followed_and_a_folder_is_left(tmp_path: Path) -> None:
     target, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(target)
