@@ -1,7 +1,10 @@
 """A table on the command line: train, keep the model, predict with it and measure it; models of data sets too."""
 
+import copy
 import csv
+import hashlib
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +165,105 @@ def test_a_model_file_holds_plain_values_and_is_refused_if_it_is_damaged() -> No
     for name in ("torn", "other", "flats.csv", "none"):
         code, out, error = said("predict", name, "--data", "flats.csv")
         assert (code, out, name in error) == (2, "", True)
+
+
+EDITS: list[tuple[str, Any]] = [
+    *(("model", value) for value in (5, "mlp-1x33", "mlp-2x3000000", "mlp-100000000x1", "mlp-" + "9" * 5000 + "x1")),
+    *(("sample_shape", value) for value in ([6], (0,), ("a",), (10**12,), (2.0,), (5,), ())),
+    *(("outputs", value) for value in (10**12, 3, -1, "2")),
+    *(("tokens", value) for value in (1, True)),
+    *(("table", value) for value in (3, {}, None)),
+    *(("weights", value) for value in (3, {}, {"0.weight": 1})),
+    *(("table encode numbers", value) for value in ([99], [0.5], 3, [])),
+    *(("table encode texts", value) for value in ([], [(1, 10**12, True)], 3)),
+    *(("table encode mean", value) for value in (["x"], [1.0, 2.0, 3.0], [float("nan")])),
+    *(("table categories", value) for value in (None, {}, {"size": 3})),
+    *(("table classes", value) for value in (["no"], 5)),
+    *(("table target", value) for value in (3, None)),
+    *((key, ...) for key in ("kind", "model", "data", "sample_shape", "outputs", "tokens", "table", "weights")),
+    *((f"table {key}", ...) for key in ("target", "categories", "encode", "classes", "encode mean", "encode marked")),
+]
+
+
+def edited(state: Any, keys: str, value: Any) -> Any:
+    """A copy of a state with another value at these keys, or without them."""
+    state = copy.deepcopy(state)
+    *path, last = keys.split()
+    inner = state
+    for key in path:
+        inner = inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return state
+
+
+def test_a_model_file_with_another_header_is_refused_in_a_line() -> None:
+    ran(*CLASSES, "--epochs", "1")
+    whole = checkpoint.load("dear.altmin")
+    for keys, value in EDITS:
+        checkpoint.save("edited", edited(whole, keys, value))
+        for command in ("predict", "evaluate"):
+            code, out, error = said(command, "edited", "--data", "flats.csv")
+            assert (code, out, error.count("\n"), len(error) < 500) == (2, "", 1, True), (keys, value)
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    ran(*CLASSES, "--epochs", "1")
+    state = checkpoint.load("dear.altmin")
+    name = next(iter(state["weights"]))
+    state["weights"][name][0] = torch.nan
+    checkpoint.save("nan", state)
+    for command in ("predict", "evaluate"):
+        code, out, error = said(command, "nan", "--data", "flats.csv")
+        assert (code, out, f"{name} in nan" in error) == (2, "", True)
+
+
+def test_outputs_beyond_float32_of_a_data_sets_model_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = torch.full((200, 1, 28, 28), 1e30), torch.randint(10, (200,))
+    ran("train", "--model", "linear", "--save-model", "m.altmin", "--limit", "200")
+    state = checkpoint.load("m.altmin")
+    state["weights"]["1.weight"][:] = 1e20
+    checkpoint.save("m.altmin", state)
+    monkeypatch.setattr("altmin.data.Dataset.load", lambda self, split, data_dir=None: samples)
+    for command in ("predict", "evaluate"):
+        code, out, error = said(command, "m.altmin")
+        assert (code, out, "not finite" in error) == (2, "", True)
+
+
+def test_a_small_file_with_a_digest_takes_little_memory() -> None:
+    """Weights of one number that is repeated, a packed archive, and what is no archive."""
+    state = {"kind": "model", "model": "linear", "data": "t.csv", "sample_shape": (1 << 24,), "outputs": 1 << 20}
+    weights = {"0.weight": torch.zeros(1, 1).expand(1 << 20, 1 << 24), "0.bias": torch.zeros(1).expand(1 << 20)}
+    repeated, packed = io.BytesIO(), io.BytesIO()
+    torch.save({**state, "tokens": False, "table": {}, "weights": weights}, repeated)
+    with zipfile.ZipFile(repeated) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as other:
+        for name in archive.namelist():
+            other.writestr(name, archive.read(name) + bytes(10**6) * name.endswith("data/0"))
+    for content in (repeated.getvalue(), packed.getvalue(), b"no archive"):
+        digest = hashlib.sha256(content).hexdigest()
+        Path("small").write_bytes(f"{checkpoint.FORMAT} {digest}\n".encode() + content)
+        code, out, error = said("predict", "small", "--data", "flats.csv")
+        assert (code, out, error.count("\n"), "small is" in error) == (2, "", 1, True), error
+
+
+def test_every_named_model_comes_back_from_a_file(tmp_path: Path) -> None:
+    from altmin import models
+    from altmin.models.names import KNOWN
+    from altmin.training import model_file
+
+    shapes = {"elman": (784, 1), "gru": (28, 28), "lstm": (28, 28), "mingru": (28, 28), "gpt": (64,)}
+    for name in KNOWN:
+        kind = name.partition("-")[0]
+        shape, tokens = shapes.get(kind, (3, 32, 32) if kind == "resnet18" else (1, 28, 28)), kind == "gpt"
+        x = torch.randint(9, (2, 64)) if tokens else torch.randn(2, *shape)
+        net = models.create(name, shape, 10, tokens)
+        with torch.no_grad():
+            net(x)  # running means
+        about = {"model": name, "data": "mnist", "sample_shape": shape, "outputs": 10, "tokens": tokens}
+        model_file.save(tmp_path / "m", net, about)
+        assert torch.equal(model_file.load(tmp_path / "m")[0](x), net.eval()(x)), name
 
 
 WRONG = [

@@ -1,6 +1,7 @@
 """Files: written whole or not at all, downloaded and compared with a checksum; `altmin data` as it is typed."""
 
 import dataclasses
+import gzip
 import io
 import json
 import os
@@ -13,8 +14,12 @@ from commands import said
 
 import altmin.data
 from altmin.common.files import replacing
-from altmin.data.base import cache_folder, data_folder, download
+from altmin.data.base import Damaged, cache_folder, data_folder, download
 from altmin.data.cifar10 import CIFAR10
+
+BOMB = b"".join(gzip.compress(bytes(1 << 24)) for _ in range(17))
+"""272 MiB of zeros, a quarter of a megabyte when packed."""
+
 
 # Writing
 
@@ -29,6 +34,18 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         file.writelines([b"half", None])  # type: ignore[list-item]
     assert target.read_bytes() == b"new"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    """The last to end is there, whole."""
+    target = tmp_path / "file"
+    with replacing(target) as first:
+        first.write(b"first")
+        with replacing(target) as second:
+            second.write(b"second")
+        assert target.read_bytes() == b"second"
+    assert target.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_link_is_followed_and_a_folder_is_left(tmp_path: Path) -> None:
@@ -55,6 +72,33 @@ def test_a_pipe_and_a_device_are_written_to_and_not_replaced(tmp_path: Path) -> 
     with replacing("/dev/null") as file:
         file.write(b"content")
     assert Path("/dev/null").is_char_device()
+
+
+# Reading
+
+
+def test_small_files_that_unpack_to_much_are_refused_early(tmp_path: Path) -> None:
+    mnist, higgs = tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", tmp_path / "higgs" / "HIGGS-100.csv.gz"
+    table = tmp_path / "t.csv.gz"
+    for path in (mnist, higgs, table):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(BOMB + b"no gzip")  # which a reader to the end would come to
+    assert [*altmin.data.verify("mnist", tmp_path).values()] == ["sound"] * 3 + ["damaged"]
+    with pytest.raises(Damaged, match="sha256"):
+        altmin.data.load("mnist", "test", tmp_path)
+    with pytest.raises(Damaged, match="268,435,456 bytes"), pytest.warns(altmin.data.higgs.PartialData):
+        altmin.data.load("higgs", "test", tmp_path)
+    code, out, error = said("train", "--data", str(table), "--target", "a")
+    assert (code, out, error.count("\n"), "268,435,456 bytes" in error) == (2, "", 1, True)
+
+
+@pytest.mark.parametrize("place", [30, -6])
+def test_a_damaged_packed_table_gets_one_line(place: int, tmp_path: Path) -> None:
+    content = bytearray(gzip.compress("\n".join(["a,b", *(f"{n},{n % 2}" for n in range(99))]).encode()))
+    content[place : place + 4] = b"\xff" * 4
+    (tmp_path / "t.csv.gz").write_bytes(content)
+    code, out, error = said("train", "--data", str(tmp_path / "t.csv.gz"), "--target", "b", "--epochs", "1")
+    assert (code, out, error.count("\n")) == (2, "", 1)
 
 
 def test_folders_are_the_ones_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "weights of several": (lambda: classifier(class_weight={1: 2.0}).fit(XM, YM), "MultiOutputClassifier"),
     "its own loss": (lambda: classifier(method="bcd", lr=None).fit(XM, YM), "one label for each row"),
     "its own loss, numbers": (lambda: AltMinRegressor(**SMALL, method="bcd").fit(X, Y), "one label for each row"),
+    "small targets": (lambda: AltMinRegressor(**SMALL).fit(X, Y * 1e-200), "target 0 has a variance below"),
+    "small columns": (lambda: classifier().fit(X * 1e-200, Y), "column 0 has a variance below"),
     "large targets": (lambda: AltMinRegressor(**SMALL).fit(X, Y * 1e200), "target 0 has no finite mean"),
 }
 

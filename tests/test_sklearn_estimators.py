@@ -55,6 +55,13 @@ def test_a_regression_does_not_depend_on_the_unit_of_targets_or_columns(method: 
     assert np.allclose(large.predict(XR) * 1e-100, metres.predict(XR), rtol=1e-2)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_targets_that_vary_little_about_a_large_number_are_learnt(kind: Any) -> None:
+    about_zero = AltMinRegressor(**SMALL).fit(XR.astype(kind), YR)
+    times = AltMinRegressor(**SMALL).fit(XR.astype(kind), 1.7e15 + 2 * YR)  # microseconds, which float64 rounds to 0.25
+    assert np.allclose((times.predict(XR.astype(kind)) - 1.7e15) / 2, about_zero.predict(XR.astype(kind)), atol=0.2)
+
+
 def test_several_targets_are_predicted_in_their_shape() -> None:
     two = np.stack([YR, -2 * YR], 1)
     found = AltMinRegressor((20,), epochs=150, lr=0.01, random_state=0).fit(XR, two)

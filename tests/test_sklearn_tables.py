@@ -86,6 +86,30 @@ def test_types_of_pandas_are_read_as_what_they_are() -> None:
     assert np.array_equal(found.encode(whole)[0], found.encode(table)[0])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", [bool, "category", "boolean"])
+def test_truth_values_and_zero_and_one_mean_the_same(kind: Any) -> None:
+    truth = np.array([True, False, True, True])
+    table = pandas.DataFrame({"a": truth, "b": ["x", "y", "x", "x"]}).astype({"a": kind, "b": "category"})
+    for one, other in ((table, table.assign(a=truth * 1.0)), (table.assign(a=truth * 1.0), table)):
+        found = Columns(one)
+        assert np.array_equal(found.encode(other), found.encode(one))
+    digits = Columns(table.assign(a=["1", "0", "1", "1"]))
+    assert np.array_equal(digits.encode(table), digits.encode(table.assign(a=truth.astype(int))))
+    known = {"a": ["1", "2", None]}  # no truth values
+    with pytest.warns(UserWarning, match="'True'"):
+        assert codes(table[:1], known)[0, 0] == -1
+
+
+@pytest.mark.parametrize("kind", [bool, "boolean", "Int64"])
+def test_a_frame_may_have_categories_and_truth_values(kind: Any) -> None:
+    texts = TABLE.assign(truth=pandas.Series(Y == 1).astype(kind))
+    table = texts.assign(city=texts["city"].astype("category"))
+    found, same = AltMinClassifier(**AUTO).fit(table, Y), AltMinClassifier(**AUTO).fit(texts.astype(object), Y)
+    assert np.array_equal(found.predict_proba(table), same.predict_proba(table))
+    assert np.array_equal(found.predict_proba(table), found.predict_proba(table.assign(truth=Y)))
+
+
 IDS, DATES = [f"id {n}" for n in range(80)], pandas.date_range("2020", periods=80)
 REFUSED = {
     "ids": (lambda: Columns(TABLE.assign(city=IDS)), "column 'city' has 80 different texts"),

@@ -33,12 +33,20 @@ class Trained:
         network, about = model_file.load(self.file, self.model)
         if about["table"] is None:
             known = data_sets.dataset(self.data or about["data"])
-            if known.sample_shape != about["sample_shape"]:
-                raise ValueError(f"the model takes samples of {about['sample_shape']}, given those of {known.name}")
+            kind = known.sample_shape, known.classes, known.tokens
+            if kind != (about["sample_shape"], about["outputs"], about["tokens"]):
+                shape, outputs = about["sample_shape"], about["outputs"]
+                raise ValueError(f"the model has {outputs} outputs for samples of {shape}; {known.name} has others")
             return network.to(device), about, known.load("test", self.data_dir)
         need("sklearn", "sklearn", "the model of a table")
+        from altmin.sklearn import table_model
         from altmin.sklearn.tables import read_table
 
+        try:
+            table_model.check(network, about["table"], about["sample_shape"])
+        except Exception as error:
+            words = " ".join(str(error).split())
+            raise ValueError(f"{self.file} does not say how rows become samples of its model: {words:.200}") from error
         if self.data is None:
             raise ValueError(f"--data names the table; the model was trained on {about['data']}")
         return network.to(device), about, read_table(self.data)
@@ -76,7 +84,10 @@ def predict(given: Predict) -> None:
 
 
 def outputs_of(network: nn.Module, x: Tensor) -> Tensor:
-    """Return the outputs of a network for samples, on the CPU in float64."""
+    """Return the outputs of a network for samples, on the CPU in float64. ValueError if these are not finite."""
     device = next(network.parameters()).device
     with torch.no_grad():
-        return torch.cat([network(part.to(device)).double().cpu() for part in x.split(1000)])
+        outputs = torch.cat([network(part.to(device)).double().cpu() for part in x.split(1000)])
+    if not outputs.isfinite().all():
+        raise ValueError("the model's outputs are not finite; train it again")
+    return outputs

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from altmin.common.files import replacing
+from altmin.common.files import check_unpacked, replacing
 from altmin.data.base import SPLITS, Damaged, Dataset, Description, Folder, cache_folder, data_folder, digest, download
 from altmin.data.standardise import Scale
 
@@ -104,6 +104,8 @@ class Higgs(Dataset):
     def _read(self, path: Path) -> np.ndarray:
         """Return the rows (n, 29) of a text. Damaged if it is malformed or has another number of rows."""
         try:
+            if _rows_in_name(path) is not None:
+                check_unpacked(path)
             with Console(stderr=True).status(f"reading {path.name}"):
                 rows = np.loadtxt(path, np.float32, delimiter=",", ndmin=2)
         except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:

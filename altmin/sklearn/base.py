@@ -183,7 +183,10 @@ class Estimator(BaseEstimator):
         if not encoded:
             known = (np.float64, np.float32) if first else str(next(self.module_.parameters()).dtype)[6:]
             how = {"dtype": known, "accept_sparse": "csr"}
-        found = validate_data(self, X, reset=first, **how, **y)
+        checked = X
+        if encoded and any(not isinstance(kind, np.dtype) for kind in getattr(X, "dtypes", ())):
+            checked = X.astype(object)  # scikit-learn finds no common type of categories and truth values
+        found = validate_data(self, checked, reset=first, **how, **y)
         table, target = found if y else (found, None)
         if encoded:
             pandas = need("pandas", "sklearn", 'categorical="auto"')

@@ -8,6 +8,7 @@ import torch
 from sklearn import metrics
 from torch import nn
 
+from altmin.common.optional import need
 from altmin.sklearn.base import demand_finite
 from altmin.sklearn.export import Encode, Exported, Unscale
 from altmin.sklearn.tables import codes, name_of, numbers_of
@@ -18,8 +19,8 @@ def describe(estimator: Any, target: str) -> dict[str, Any]:
     known = {"target": target, "categories": estimator.categories_, "encode": estimator._columns.layout}
     if hasattr(estimator, "classes_"):
         return {**known, "classes": estimator.classes_.tolist(), "scale": None}
-    scaler = estimator._targets.scaler
-    return {**known, "classes": None, "scale": [scaler.mean_.tolist(), scaler.scale_.tolist()]}
+    targets = estimator._targets
+    return {**known, "classes": None, "scale": [targets.mean.tolist(), targets.scaler.scale_.tolist()]}
 
 
 def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray:
@@ -31,6 +32,24 @@ def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray
     found: np.ndarray = module(x).double().cpu().numpy()
     demand_finite(found)
     return found
+
+
+def check(network: nn.Module, table: dict[str, Any], sample_shape: tuple[int, ...]) -> None:
+    """Raise, of any type, unless `describe` may have given `table` for a network and samples of this shape."""
+    encode, known = table["encode"], table["categories"]
+    texts = [(n, len(names), None in names) for n, names in enumerate(known.values()) if names]
+    inputs = len(encode["numbers"]) + len(encode["marked"]) + sum(count for _, count, _ in texts)
+    numbers = np.array([encode[name] for name in ("numbers", "mean", "scale")], np.float64)
+    if (
+        not np.isfinite(numbers).all()
+        or encode["texts"] != texts
+        or sample_shape != (inputs,)
+        or not isinstance(table["target"], str)
+    ):
+        raise ValueError("numbers, categories and inputs do not fit")
+    found = predict(network, table, need("pandas").DataFrame({name: [np.nan] for name in known}))
+    if found.shape != ((1,) if table["classes"] is None else (1, len(table["classes"]))):
+        raise ValueError(f"outputs for a row have shape {found.shape}")
 
 
 def scores(found: np.ndarray, frame: Any, table: dict[str, Any]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import gzip
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from altmin.common.files import check_unpacked
 from altmin.common.optional import need
 from altmin.sklearn.export import Encode
 
@@ -20,6 +22,8 @@ Categories = dict[str, Sequence[str | None] | None]
 """By name of a column its categories, None among them for missing values, or None for numbers."""
 FEW = 10
 """Categories up to which a column may have another one in every row."""
+TRUTH, DIGITS = ("False", "True"), ("0", "1")
+"""The names of the two truth values, and of the numbers that mean the same."""
 
 
 class Columns:
@@ -27,7 +31,8 @@ class Columns:
 
     A number is standardised, and 0 where it is missing; another column tells where, if there were some in training. A
     text or truth value becomes a column of 0 and 1 for each category, and for missing ones if there were some; a
-    category that training did not see is 0 in all, with a warning. A column without any value is left out.
+    category that training did not see is 0 in all, with a warning; False and True are 0 and 1 too, and these the
+    reverse. A column without any value is left out.
 
     layout: the arguments of the `Encode` that makes the inputs from `codes`.
 
@@ -108,12 +113,21 @@ def codes(table: Any, categories: Categories) -> np.ndarray:
             found.append(numbers_of(table[name]))
             continue
         texts = texts_of(table[name])
-        code = texts.map({text: n for n, text in enumerate(known)}).to_numpy(np.float64)
+        code = texts.map(_places(known)).to_numpy(np.float64)
         new = texts.notna().to_numpy() & np.isnan(code)
         if new.any():
             warnings.warn(f"column {name!r} has {texts[new].iloc[0]!r:.60}, which training did not see", stacklevel=2)
         found.append(np.where(new, -1.0, code))
     return np.stack(found, axis=1)
+
+
+def _places(known: Sequence[str | None]) -> dict[str | None, int]:
+    """Return the place of each category by its names: a truth value has two."""
+    places = {name: n for n, name in enumerate(known)}
+    for names, others in ((TRUTH, DIGITS), (DIGITS, TRUTH)):
+        if set(known) <= {*names, None}:
+            places |= {other: places[name] for name, other in zip(names, others, strict=True) if name in places}
+    return places
 
 
 def read_table(path: str | Path) -> Any:
@@ -129,13 +143,15 @@ def read_table(path: str | Path) -> Any:
         raise ValueError(f"{path} should end in .csv, .tsv, .csv.gz, .tsv.gz or .parquet to be a table")
     how = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig", "index_col": False}
     try:
+        if name.endswith(".gz"):
+            check_unpacked(path)
         with (gzip.open if name.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
             first = file.readline()
         separator = max(",;\t", key=first.count)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows with more cells than names
             table = pandas.read_csv(path, sep=separator, **how).rename(columns=str.strip)
-    except (EOFError, pandas.errors.ParserWarning) as error:
+    except (EOFError, zlib.error, pandas.errors.ParserWarning) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from None
     if first.startswith(separator):
         warnings.warn(f"the first column of {path} has no name, as that of an index, and is left out", stacklevel=2)

@@ -24,12 +24,21 @@ class BinaryCrossEntropy(nn.BCEWithLogitsLoss):
 
 
 class Targets:
-    """Numbers that are standardised for the network. shape: of those of one row."""
+    """Numbers that are standardised for the network, in float64. shape: of those of one row.
+
+    scaler: of targets less `origin`, those of the first row: what varies little about a large number is no constant.
+    """
 
     loss: nn.Module = nn.MSELoss()
 
     def __init__(self, shape: tuple[int, ...]):
         self.shape, self.scaler, self.outputs = shape, StandardScaler(), int(np.prod(shape))
+        self.origin: Any = None
+
+    @property
+    def mean(self) -> Any:
+        """The mean of each target."""
+        return self.origin + self.scaler.mean_
 
     def checked(self, y: Any) -> np.ndarray:
         """Return targets as an array. ValueError unless they are of the kind and shape of the first."""
@@ -44,16 +53,18 @@ class Targets:
 
     def learn(self, y: np.ndarray, w: Any = None) -> None:
         """Add the targets of rows, of weights w, to what is known."""
-        learn_scale(self.scaler, y.reshape(len(y), -1), w, "target")
+        rows = y.reshape(len(y), -1)
+        self.origin = rows[0] if self.origin is None else self.origin
+        learn_scale(self.scaler, rows - self.origin, w, "target")
 
     def encoded(self, y: np.ndarray) -> np.ndarray:
         """Return targets as the loss takes them."""
-        found: np.ndarray = (y.reshape(len(y), -1) - self.scaler.mean_) / self.scaler.scale_
+        found: np.ndarray = (y.reshape(len(y), -1) - self.origin - self.scaler.mean_) / self.scaler.scale_
         return found
 
     def head(self) -> nn.Module:
         """Return the layer that makes probabilities or predictions of the network's outputs."""
-        return Unscale(self.scaler.mean_, self.scaler.scale_, self.shape)
+        return Unscale(self.mean, self.scaler.scale_, self.shape)
 
     def predicted(self, found: np.ndarray) -> np.ndarray:
         """Return predictions for what `head` gives."""

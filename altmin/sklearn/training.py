@@ -49,15 +49,20 @@ def chunks(n: int) -> Iterator[slice]:
 
 def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, what: str = "column") -> None:
     """Add the rows of a table to what a scaler knows of means and variances. w: their weights. ValueError unless these
-    are finite. what: what a column is called in that message.
+    are finite, and normal numbers where a column varies. what: what a column is called in that message.
 
     A sparse table goes through the same arithmetic as a dense one, so that both have the same scale.
     """
+    varies = np.zeros(X.shape[1], bool)
     with np.errstate(over="ignore", invalid="ignore"):
         for part in chunks(X.shape[0]):
-            scaler.partial_fit(dense(X[part]), sample_weight=None if w is None else w[part])
+            rows = dense(X[part])
+            varies |= (rows != rows[0]).any(0)
+            scaler.partial_fit(rows, sample_weight=None if w is None else w[part])
     if len(wrong := np.flatnonzero(~np.isfinite(scaler.mean_ + scaler.var_))):
         raise ValueError(f"{what} {wrong[0]} has no finite mean and variance: its numbers are too large; scale them")
+    if len(wrong := np.flatnonzero(varies & (scaler.var_ < np.finfo(np.float64).tiny))):
+        raise ValueError(f"{what} {wrong[0]} has a variance below float64's: its numbers are too small; scale them")
 
 
 class Training:

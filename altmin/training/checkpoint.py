@@ -2,6 +2,7 @@
 line with the format and a digest. A file is whole or not there, and one that has changed since is refused."""
 
 import io
+import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
@@ -40,7 +41,14 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Any:
         there = "cpu" if location == "cpu" else str(torch.device(device))
         return torch.serialization.default_restore_location(storage, there)
 
-    return torch.load(io.BytesIO(content), map_location=place, weights_only=True)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(part.file_size for part in archive.infolist()) > len(content):
+                raise ValueError("it is packed, and may be of any size")
+        return torch.load(io.BytesIO(content), map_location=place, weights_only=True)
+    except Exception as error:  # of any type: a content that `save` has not written, with its digest
+        words = " ".join(str(error).split())
+        raise ValueError(f"{path} is no state that altmin wrote: {words:.200}") from error
 
 
 def _plain(value: Any, where: str) -> Any:
