@@ -146,7 +146,8 @@ class AnyModule(Map):
         like = _like(xs, p)
         generator = _generator(like)
         before = generator.get_state() if rng is None else rng
-        with torch.enable_grad(), _drawing(like, rng), _plain_kernels() if self.plain else nullcontext():
+        kernels = _plain_kernels() if self.plain else nullcontext()
+        with torch.enable_grad(), _drawing(like, rng), kernels, _same_tensors(self.module):
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             try:
@@ -300,6 +301,19 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
         _generator(x).set_state(rng)
         yield
+
+
+@contextmanager
+def _same_tensors(module: nn.Module) -> Iterator[None]:
+    """Restore a module's parameters and buffers at the end: `functional_call` that is interrupted while it replaces
+    them leaves others in their places."""
+    tables: list[Any] = [tensors for m in module.modules() for tensors in (m._parameters, m._buffers)]
+    before = [{name: t for name, t in tensors.items() if t is not None} for tensors in tables]
+    try:
+        yield
+    finally:
+        for tensors, own in zip(tables, before, strict=True):
+            tensors.update(own)
 
 
 _one_thread = threading.RLock()

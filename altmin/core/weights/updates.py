@@ -191,15 +191,15 @@ class Updates:
         """Apply what `changes` has returned, where ok."""
         write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)
 
-    def update(self, contributions: ByBlock, samples: Any, problems: Problems) -> None:
-        """Take the step of one mini-batch. `Diverged`, and nothing changes, if weights or state would not be
-        finite."""
+    def next(self, contributions: ByBlock, samples: Any, problems: Problems) -> Proposal:
+        """Return the step of one mini-batch, for `take`. `Diverged` if weights or state would not be finite."""
         proposal = self.propose(contributions, samples, problems)
         if not proposal.finite:
             raise Diverged("the weights' next value", SMALLER)
-        self._take(proposal)
+        return proposal
 
-    def _take(self, proposal: Proposal) -> None:
+    def take(self, proposal: Proposal) -> None:
+        """Take a step that `next` has returned."""
         proposal.apply(None)
         torch.clear_autocast_cache()  # of rounded weights
         self.count += 1
@@ -222,10 +222,7 @@ class Updates:
         gathered, samples = self.gathered, self.samples
         self.forget()
         means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
-        proposal = self.propose(means, samples, {})
-        if not proposal.finite:
-            raise Diverged("the weights' next value", SMALLER)
-        self.prepared = proposal
+        self.prepared = self.next(means, samples, {})
 
     def apply(self) -> None:
         """Take the step from all contributions gathered since the last one. RuntimeError if there are none."""
@@ -234,7 +231,7 @@ class Updates:
         if self.prepared is None:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         prepared, self.prepared = self.prepared, None
-        self._take(prepared)
+        self.take(prepared)
 
     def forget(self) -> None:
         """Drop what is gathered or prepared."""
