@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import BucketedSum
-from altmin.common.errors import Diverged
+from altmin.common.errors import Diverged, shown
 from altmin.common.state import all_finite, load_optimizer, matched, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.decay import undecayed
 from altmin.core.weights.local import BoundOptimizer
-from altmin.core.weights.rule import ByBlock, Change, Proposal, Schedulable, WeightRule, finite, write
+from altmin.core.weights.rule import ByBlock, Change, Proposal, Schedulable, WeightRule, changes_of, finite, write
 
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
 Problems = Mapping[int, Problem]
@@ -33,6 +33,12 @@ class Updates:
         spared = undecayed(chain.model)
         self.decayed = {l: [id(p) not in spared for p in self.own(l, theta[l])] for l in self.rules}
         self.states = {l: rule.init(chain.blocks[l], self.own(l, theta[l])) for l, rule in self.rules.items()}
+        for l, state in self.states.items():
+            if not all(isinstance(t, Tensor) for t in pytree.tree_leaves(state)):
+                raise TypeError(
+                    f"init of {type(self.rules[l]).__name__} returns tensors in lists, tuples and dicts, given "
+                    f"{shown(state)}; write a number as torch.tensor(0.0), and no state as ()"
+                )
         self.count = self.samples = 0
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
@@ -151,7 +157,7 @@ class Updates:
         untied = self.untied(contributions)
         for rule, blocks in self.by_rule:
             if mine := {l: untied[l] for l in blocks if l in untied}:
-                changes |= rule.update_all({l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
+                changes |= changes_of(rule, {l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
         return changes
 
     def _moved(self, theta: Theta, changes: Mapping[int, Change]) -> list[list[Tensor]]:
