@@ -129,9 +129,10 @@ class AltMin:
         self.compiled = self._compiled() if compile else None
 
     def __repr__(self) -> str:
-        compiled = "" if self.compiled is None else ", compile=True"
-        parts = f"loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r}"
-        return f"AltMin({parts}{compiled})"
+        parts = {name: getattr(self, name) for name in ("loss", "codes", "weights", "penalty")}
+        lines = [f"{type(self.model).__name__} in {len(self.chain)} blocks", *(f"{k}={v!r}" for k, v in parts.items())]
+        lines += [] if self.compiled is None else ["compile=True"]
+        return "\n  ".join(["AltMin(", *(f"{line}," for line in lines)]) + "\n)"
 
     def _compiled(self) -> Any:
         """Return what takes the steps of a copy that shares everything with this trainer."""
@@ -225,7 +226,8 @@ class AltMin:
         self.penalty.end_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the model's own parameters, which are in `model.state_dict()`."""
+        """Return everything but the model's own parameters and buffers. Save both:
+        `torch.save({"model": am.model.state_dict(), "am": am.state_dict()}, path)`."""
         state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
         return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 
