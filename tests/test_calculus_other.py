@@ -78,6 +78,56 @@ def test_attention_and_recurrence_have_all_derivatives(make, training):
         close(outcome(m.functional(), p, x, u, y), outcome(m, p, x, u, y), 1e-10)
 
 
+class Gate(nn.Module):
+    """x * s(W x), where torch has no second derivative of s; its random numbers are drawn again by every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.dropout = nn.Linear(4, 4, bias=False), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * F.hardsigmoid(self.dropout(self.inner(x)))
+
+
+@torch.no_grad()
+def test_operations_without_second_derivative_have_a_jvp():
+    torch.manual_seed(0)
+    module = Gate().double()
+    m, p, (x, u) = map_of(module), parameters(module), 2 * torch.randn(2, 50, 4, dtype=torch.float64)
+    random = torch.get_rng_state()
+    y, saved = m.forward(p, x)
+    torch.set_rng_state(random)
+    dropped = module.dropout(torch.ones_like(x))
+    z = dropped * module.inner(x)  # s(z) is (z + 3) / 6 between -3 and 3
+    slope = ((z > -3) & (z < 3)) / 6 * dropped
+    close(y, x * (z / 6 + 0.5).clamp(0, 1))
+    close(m.jvp(p, saved, u), u * (z / 6 + 0.5).clamp(0, 1) + x * slope * module.inner(u))
+
+
+class Doubled(torch.autograd.Function):
+    """2 x, with a first derivative alone."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, v: Tensor) -> Tensor:
+        return 2 * v
+
+
+class Once(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return Doubled.apply(super().forward(x))
+
+
+def test_operations_with_one_derivative_alone_are_refused():
+    am = altmin.AltMin(nn.Sequential(nn.Linear(4, 4), Once(4, 3), nn.Linear(3, 3)))
+    with pytest.raises(ValueError, match="Once has neither second nor forward derivatives"):
+        am.step(torch.randn(5, 4), torch.arange(5) % 3)
+
+
 class Normed(nn.Module):
     """Batch norm inside, and a buffer that the module replaces by another tensor."""
 

@@ -217,3 +217,22 @@ def test_parameters_that_blocks_have_in_common_are_known_by_name():
 def test_a_model_with_nothing_to_train_is_refused(model):
     with pytest.raises(ValueError, match="no layer with parameters"):
         altmin.split(model)
+
+
+class Branching(nn.Module):
+    """Two layers that no tracing opens."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(20, 20), nn.Linear(20, 20)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu()) if bool(x.sum() > 0) else self.a(x)
+
+
+def test_table_names_a_block_that_has_most_parameters():
+    inner, ends = Branching(), (nn.Linear(4, 20), nn.Linear(20, 2))  # 840 of 840 + 100 + 42
+    *_, last = repr(altmin.split(nn.Sequential(ends[0], inner, ends[1]))).splitlines()
+    assert last.startswith("block 1 holds 86%")
+    for even in (nn.Sequential(nn.Linear(4, 90), nn.ReLU(), nn.Linear(90, 2)), nn.Sequential(nn.LSTM(3, 5))):
+        assert "holds" not in repr(altmin.split(even))

@@ -82,6 +82,14 @@ def test_a_sign_below_the_first_layer_needs_no_search():
     am.step(torch.randn(6, 4), torch.randint(3, (6,)))
 
 
+@pytest.mark.parametrize("codes", ["exact", "parallel", altmin.RecurrentCodes("exact")])
+def test_codes_in_time_of_a_feed_forward_net_are_refused_by_name(codes):
+    with pytest.raises(
+        ValueError, match=f"codes='{getattr(codes, 'sweep', codes)}'.* no recurrent layer.*leave codes out"
+    ):
+        altmin.AltMin(net(nn.Tanh()), codes=codes)
+
+
 OPTIONS = {"share": 0.25, "order": "weights-first"}
 
 

@@ -215,6 +215,12 @@ def test_what_cannot_be_explained_is_refused(change: Any, options: dict[str, Any
         altmin.explain(altmin.AltMin(net()), *batch(), share=0.2)
 
 
+def test_an_explanation_asks_for_a_batch() -> None:
+    for given in ((), batch()[:1]):
+        with pytest.raises(TypeError, match=r"give .* explain\(model, x, y\)"):
+            altmin.explain(net(), *given)
+
+
 def test_no_graph_crosses_a_block() -> None:
     loss = nn.CrossEntropyLoss()
     found = altmin.audit(altmin.AltMin(with_softmax(), loss=lambda output, y: 2 * loss(output, y)), *batch())

@@ -36,6 +36,12 @@ def two(sample_shape, classes):
 def other_inputs(sample_shape, classes):
     return nn.Linear(99, classes)
 
+def nothing():
+    return nn.Linear(6, 4)
+
+def one_more_argument(sample_shape, classes, width):
+    return nn.Linear(6, 4)
+
 def number(sample_shape, classes):
     return 3
 
@@ -78,6 +84,8 @@ def test_models_of_tokens_and_lazy_ones_serve(module: str) -> None:
 
 WRONG = {
     "ValueError": ["my_net:build", "my_nets.sub:build", ":build", ".my_nets:build", "my_nets:bild"],
+    "my_nets:nothing takes ()": ["my_nets:nothing"],
+    "takes (sample_shape, classes, width)": ["my_nets:one_more_argument"],
     "my_nets:": ["my_nets:constant", "my_nets:number"],
     "samples": ["my_nets:one_more", "my_nets:two", "my_nets:other_inputs"],
     "mine": ["my_nets:failing"],

@@ -178,6 +178,13 @@ def test_a_batch_that_does_not_fit_is_refused(x: Any) -> None:
         assert torch.equal(t, before[name])
 
 
+@pytest.mark.parametrize("change", [lambda u, v: (u, v.long()), lambda u, v: (u.double(), v)], ids=["int64", "float64"])
+def test_inputs_of_another_type_are_named_in_the_error(change: Any, request: Any) -> None:
+    x = change(torch.randn(6, 4), torch.randn(6, 3))
+    with pytest.raises(ValueError, match=rf"{request.node.callspec.id}.* parameters torch.float32\); give"):
+        altmin.AltMin(Towers()).step(x, torch.arange(6) % 3)
+
+
 @pytest.mark.parametrize("inputs", [["tokens"], ["tokens", "mask", "masks"]])
 def test_names_of_no_arguments_are_refused(inputs: list[str]) -> None:
     with pytest.raises(ValueError):

@@ -106,6 +106,13 @@ def test_a_trainer_that_was_pickled_goes_on_as_the_original(make, rule):
     assert repr(pickle.loads(pickle.dumps(rule))) == repr(rule)
 
 
+def test_repr_names_model_blocks_and_parts():
+    am = altmin.AltMin(mlp(), loss=nn.MSELoss(), codes="printed", weights=altmin.LocalSGD(0.5), penalty=3.0)
+    first, *parts = [line.strip() for line in repr(am).splitlines()[1:-1]]
+    assert first == f"Sequential in {len(am.chain)} blocks,"
+    assert parts == [f"{name}={getattr(am, name)!r}," for name in ("loss", "codes", "weights", "penalty")]
+
+
 def test_a_step_works_under_no_grad_and_leaves_no_graph():
     model, (x, y) = mlp(), batch()
     with torch.no_grad():

@@ -200,3 +200,50 @@ def test_statistics_that_would_not_be_finite_are_refused_and_nothing_changes(nor
     with pytest.raises(altmin.Diverged):
         trainer.step(1e25 * x, y)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+class Descent(altmin.WeightRule):
+    """Gradient descent with a state, whose functions the rules below replace by what they should not return."""
+
+    lr = 0.1
+
+    def init(self, block, parameters):
+        return {"m": list(map(torch.zeros_like, parameters)), "n": [torch.zeros(())]}
+
+    def update(self, parameters, state, contribution, rates):
+        return [-rates["lr"] * g for g in contribution], state
+
+
+RULES_AT_FAULT = {
+    "no state": lambda p, state, g, rates: (g, ()),
+    "part of the state": lambda p, state, g, rates: (g, {**state, "n": []}),
+    "other order": lambda p, state, g, rates: (g, dict(reversed(state.items()))),
+    "smaller state": lambda p, state, g, rates: (g, {**state, "m": [t.sum() for t in state["m"]]}),
+    "no pair": lambda p, state, g, rates: g,
+    "fewer changes": lambda p, state, g, rates: (g[:1], state),
+    "smaller changes": lambda p, state, g, rates: ([t.sum() for t in g], state),
+    "unknown number": lambda p, state, g, rates: ([-rates["rate"] * t for t in g], state),
+}
+RUNNERS = {
+    "alone": lambda am: am,
+    "recorded": lambda am: altmin.Recorded(am, fuse=False),
+    "ensemble": lambda am: altmin.Ensemble([am, copy.deepcopy(am)]),
+}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("fault", RULES_AT_FAULT)
+def test_update_of_another_form_is_refused_and_changes_nothing(fault, runner):
+    rule = type("Mine", (Descent,), {"update": lambda self, *given: RULES_AT_FAULT[fault](*given)})()
+    am = altmin.AltMin(mlp(), weights=rule)
+    before = clone(am.model.state_dict())
+    with pytest.raises(ValueError, match="update of Mine"):
+        RUNNERS[runner](am).step(*batch())
+    assert equal(am.model.state_dict(), before)
+
+
+@pytest.mark.parametrize("state", [0, None, {"count": 0.0}])
+def test_state_of_anything_but_tensors_is_refused(state):
+    rule = type("Mine", (Descent,), {"init": lambda *_: state})()
+    with pytest.raises(TypeError, match="init of Mine returns tensors"):
+        altmin.AltMin(mlp(), weights=rule)

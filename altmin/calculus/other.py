@@ -45,7 +45,7 @@ class AnyModule(Map):
     the first pass. Inputs that are no floating-point tensors have no derivative.
 
     A step takes one pass, whose graph is differentiated twice: a jvp is the vjp of v -> J^T v, which is linear, and
-    takes a fraction of the time of forward differentiation.
+    takes a fraction of the time of forward differentiation, which serves where torch has no second derivative.
     """
 
     uses_autograd = True
@@ -127,18 +127,32 @@ class AnyModule(Map):
         if not along:
             return torch.zeros_like(saved.y)
         try:
-            return _gradients([t for t, _ in along], [v], [u for _, u in along])[0]
+            ends, weights = [t for t, _ in along], [u for _, u in along]
+            found = torch.autograd.grad(ends, v, weights, retain_graph=True, allow_unused=True)[0]
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
-            if self.plain:
-                what = f"{self.module._get_name()} has no second derivative in torch, which moving codes takes"
-                raise ValueError(f"{what}: {error}") from None
+        except RuntimeError:
+            found = None
+        if found is not None:  # where J^T v does not lead back to v, it went through a `once_differentiable` function
+            return found
+        if self.plain:
+            return self._forward_mode(p, saved, us)
         self.plain = True
         again = self._pass(saved.p, saved.xs, saved.context, saved.start, saved.rng)[1]
         saved.p, saved.xs, saved.y = again.p, again.xs, again.y
         self._pulled(p, saved, v)
         return self._pushed(p, saved, us)
+
+    def _forward_mode(self, p: Params, saved: Pass, us: Sequence[Direction]) -> Tensor:
+        """Return J u by another pass: torch has no second derivative of some operations, such as `hardsigmoid`."""
+        try:
+            with _drawing(_like(saved.xs, saved.p), saved.rng), _same_tensors(self.module):
+                return FunctionalModule(self)._pushed(p, saved, us).detach()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            what = f"{self.module._get_name()} has neither second nor forward derivatives in torch, and moving codes"
+            raise ValueError(f"{what} takes one of them; replace the operation that lacks them: {error}") from None
 
     def _pass(
         self, p: Params, xs: Sequence[Any], context: Context, start: list[Tensor], rng: Tensor | None
@@ -146,7 +160,8 @@ class AnyModule(Map):
         like = _like(xs, p)
         generator = _generator(like)
         before = generator.get_state() if rng is None else rng
-        with torch.enable_grad(), _drawing(like, rng), _plain_kernels() if self.plain else nullcontext():
+        kernels = _plain_kernels() if self.plain else nullcontext()
+        with torch.enable_grad(), _drawing(like, rng), kernels, _same_tensors(self.module):
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             try:
@@ -300,6 +315,19 @@ def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
         _generator(x).set_state(rng)
         yield
+
+
+@contextmanager
+def _same_tensors(module: nn.Module) -> Iterator[None]:
+    """Restore a module's parameters and buffers at the end: `functional_call` that is interrupted while it replaces
+    them leaves others in their places."""
+    tables: list[Any] = [tensors for m in module.modules() for tensors in (m._parameters, m._buffers)]
+    before = [{name: t for name, t in tensors.items() if t is not None} for tensors in tables]
+    try:
+        yield
+    finally:
+        for tensors, own in zip(tables, before, strict=True):
+            tensors.update(own)
 
 
 _one_thread = threading.RLock()

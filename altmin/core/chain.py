@@ -29,6 +29,8 @@ Theta = Sequence[Params]
 OF_ALL_MODULES = frozenset(vars(nn.Module()))
 """The attributes that every module has."""
 
+MOST = 0.5
+"""Part of the parameters in one block above which the table of a chain says so."""
 
 GLOBAL_HOOKS: tuple[Any, ...] = (
     torch_modules._global_forward_hooks,
@@ -273,8 +275,9 @@ class Chain:
                 "no backward pass and no call of the model that would run it; remove the hook (nothing was changed)"
             )
 
-    def __str__(self) -> str:
-        """A table: block, modules, shape of its code, parameters. Sizes that depend on the input are question marks."""
+    def __repr__(self) -> str:
+        """A table: block, modules, shape of its code, parameters. Sizes that depend on the input are question marks. A
+        line below it says if one block of several layers holds most of the parameters."""
         rows = [("block", "modules", "code", "parameters")]
         for l, block in enumerate(self):
             shape = block.code_shape() if l < len(self) - 1 else "output"
@@ -283,7 +286,16 @@ class Chain:
         whole = {id(p): p.numel() for block in self for p in block.parameters()}
         rows.append(("", "", "", f"{sum(whole.values()):,}"))
         i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
-        return "\n".join(f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows)
+        lines = [f"{a:<{i}}  {b:<{j}}  {c:<{k}}  {d:>{n}}" for a, b, c, d in rows]
+        for l, block in enumerate(self):
+            part = sum({id(p): p.numel() for p in block.parameters()}.values()) / sum(whole.values())
+            layers = {owner for m in block.maps for owner, _, p in _places(m.module) if p.ndim > 1}
+            if part > MOST and len(layers) > 1:
+                lines.append(
+                    f"block {l} holds {part:.0%} of the parameters, and backprop trains all its layers at once: name "
+                    "places inside it in at=[...], or make it traceable (docs/networks.md)"
+                )
+        return "\n".join(lines)
 
 
 def _is_setting(name: str, value: Any) -> bool:

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map, Saved
 from altmin.calculus.context import LOCAL, Context
-from altmin.common.inputs import Batch
+from altmin.common.inputs import Batch, tensors_of
 from altmin.core.chain import Block, Chain, State, Theta
 from altmin.core.codes.problem import Encoded, Moved, OutputLoss, Problem, Target
 from altmin.core.losses import Loss
@@ -73,10 +73,20 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) ->
             ) from error
         except (RuntimeError, IndexError, NotImplementedError) as error:
             words, what = str(error).partition("\n")[0], f"block {l} ({block}) cannot take its input"
-            raise ValueError(f"{what} of shape {tuple(values[-1].shape)}: {words}") from None
+            types = _types(x, theta) if "type" in words else ""
+            raise ValueError(f"{what} of shape {tuple(values[-1].shape)}: {words}{types}") from None
         values.append(value)
         states.append(state)
     return values, states
+
+
+def _types(x: Batch, theta: Theta) -> str:
+    """Return the types of a mini-batch and of the parameters for a message."""
+    own, batch = ({str(t.dtype) for t in tensors} for tensors in ((p for each in theta for p in each), tensors_of(x)))
+    given = f"the inputs are {', '.join(sorted(batch))}, the parameters {', '.join(sorted(own))}"
+    return (
+        f" ({given}); give an embedding integers, x.long(), and other modules the parameters' type, as x.float() does"
+    )
 
 
 def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[Map, Saved]]:

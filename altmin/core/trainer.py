@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from altmin.calculus.context import LOCAL, BucketedSum, Context
 from altmin.common.errors import Diverged, shown
 from altmin.common.inputs import Batch, Inputs, tensors_of
+from altmin.common.interrupts import InterruptsDeferred, no_grad
 from altmin.common.state import demand_separate, load_parts, matched, overwrite
 from altmin.core.chain import Chain
 from altmin.core.codes.choose import choose
@@ -136,9 +137,10 @@ class AltMin:
             warnings.warn(mistake, stacklevel=2)
 
     def __repr__(self) -> str:
-        compiled = "" if self.compiled is None else ", compile=True"
-        parts = f"loss={self.loss!r}, codes={self.codes!r}, weights={self.weights!r}, penalty={self.penalty!r}"
-        return f"AltMin({parts}{compiled})"
+        parts = {name: getattr(self, name) for name in ("loss", "codes", "weights", "penalty")}
+        lines = [f"{type(self.model).__name__} in {len(self.chain)} blocks", *(f"{k}={v!r}" for k, v in parts.items())]
+        lines += [] if self.compiled is None else ["compile=True"]
+        return "\n  ".join(["AltMin(", *(f"{line}," for line in lines)]) + "\n)"
 
     def _compiled(self) -> Any:
         """Return what takes the steps of a copy that shares everything with this trainer."""
@@ -160,14 +162,14 @@ class AltMin:
         optimizer: torch.optim.Optimizer = self.updates.optimizer
         return optimizer
 
-    @torch.no_grad()
+    @no_grad
     def step(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Metrics:
         """Train on one mini-batch: encode, update codes, update weights, update mu. Return the metrics.
 
         x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its arguments.
         sample_weight: one for each sample; a sample of weight w counts as w samples. context: how sums over the batch
         are taken. ValueError if the batch does not fit the model, `Diverged` if loss or
-        objective are not finite; then the model has not changed.
+        objective are not finite; then the model has not changed. An interrupt (Ctrl-C) leaves a step taken or not.
         """
         if self.compiled is not None and sample_weight is None and context is LOCAL:
             metrics: Metrics = self.compiled.step(x, y)
@@ -178,12 +180,14 @@ class AltMin:
         samples, mu = context.samples(x), self.penalty.value
         moved = move_codes(self.chain, self.theta, self._solver(), self.loss, x, y, mu, context)
         problems = dict(enumerate(moved.problems))
-        self.updates.update(self._contributions(moved, problems, x, y, context), samples, problems)
-        self._commit(moved)
-        self.penalty.step()
+        update = self.updates.next(self._contributions(moved, problems, x, y, context), samples, problems)
+        with InterruptsDeferred():
+            self.updates.take(update)
+            self._commit(moved)
+            self.penalty.step()
         return metrics_of(moved, mu, samples, len(x))
 
-    @torch.no_grad()
+    @no_grad
     def gather(self, x: Any, y: Tensor, context: Context = LOCAL) -> Metrics:
         """Add one part of a mini-batch that does not fit into memory: as `step`, but weights and mu change in
         `apply`."""
@@ -191,26 +195,29 @@ class AltMin:
         samples, mu = context.count(len(x)), self.penalty.value
         moved = move_codes(self.chain, self.theta, self._solver(), self.loss, x, y, mu, context)
         contributions = self._contributions(moved, dict(enumerate(moved.problems)), x, y, context)
-        self.updates.gather(contributions, samples)
-        self._commit(moved)
+        with InterruptsDeferred():
+            self.updates.gather(contributions, samples)
+            self._commit(moved)
         return metrics_of(moved, mu, samples, len(x))
 
-    @torch.no_grad()
+    @no_grad
     def apply(self) -> None:
         """Update weights and mu from everything gathered since the last update."""
-        self.updates.apply()
-        self.penalty.step()
+        with InterruptsDeferred():
+            self.updates.apply()
+            self.penalty.step()
 
-    @torch.no_grad()
+    @no_grad
     def check_once(self, x: Batch, y: Tensor, context: Context = LOCAL) -> None:
         """Raise ValueError unless the blocks have the model's output, buffers and, where no derivative is estimated,
         autograd's gradients for this mini-batch, see `first_step`, and weight rules of the user's change none of their
         arguments. Does nothing from the second time on, nor for a single row of a rank, which batch norm alone cannot
         take."""
         if self.unchecked and (context.shard is None or len(x) > 1):
-            check_first_step(self.chain, self.loss, x, y, context)
-            if not all(type(rule).__module__.startswith("altmin.") for rule in self.updates.rules.values()):
-                self._check_rules(x, y)
+            with InterruptsDeferred():  # modes and buffers change until its end
+                check_first_step(self.chain, self.loss, x, y, context)
+                if not all(type(rule).__module__.startswith("altmin.") for rule in self.updates.rules.values()):
+                    self._check_rules(x, y)
             self.unchecked = False
 
     def _check_rules(self, x: Batch, y: Tensor) -> None:
@@ -241,7 +248,8 @@ class AltMin:
         self.penalty.end_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the model's own parameters, which are in `model.state_dict()`."""
+        """Return everything but the model's own parameters and buffers. Save both:
+        `torch.save({"model": am.model.state_dict(), "am": am.state_dict()}, path)`."""
         state = {"weights": self.updates.state_dict(), "penalty": self.penalty.state_dict()}
         return {**state, "codes": copy.deepcopy(self.code_states)} if self.code_states else state
 

@@ -98,12 +98,14 @@ class Explanation:
         return "\n".join([text.getvalue().rstrip(), *(f"- {line}" for line in self.advice)])
 
 
-def explain(subject: nn.Module | AltMin, x: Any, y: Tensor, method: str = "am-adam", **options: Any) -> Explanation:
+def explain(
+    subject: nn.Module | AltMin, x: Any = None, y: Any = None, method: str = "am-adam", **options: Any
+) -> Explanation:
     """Measure what one step on the mini-batch (x, y) does to each block, and give advice.
 
     subject: a model, which `method` with its options would begin to train; or a trainer, as it is now. The step is
-    taken on a copy, with dropout off: the subject and the state of random numbers do not change. ValueError for a
-    method without codes, an unknown option, or a mini-batch that does not fit the model.
+    taken on a copy, with dropout off: the subject and the state of random numbers do not change. TypeError without a
+    mini-batch; ValueError for a method without codes, an unknown option, or one that does not fit the model.
 
     >>> torch.manual_seed(0) and None
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -111,6 +113,8 @@ def explain(subject: nn.Module | AltMin, x: Any, y: Tensor, method: str = "am-ad
     >>> [round(row.cosine, 6) for row in found.rows]  # codes that stay where they are leave backprop's gradients
     [1.0, 1.0]
     """
+    if x is None or y is None:
+        raise TypeError("explain measures a step on a mini-batch; give its inputs and targets: explain(model, x, y)")
     am = trainer_of(subject, method, options)
     x, idle = am.chain.read(x), _idle(am.model)
     for module in am.model.modules():

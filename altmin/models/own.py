@@ -1,6 +1,7 @@
 """Models of one's own by name: `module:function`, a function (sample_shape, classes) -> nn.Module in a module."""
 
 import importlib
+import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -44,6 +45,14 @@ def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
         raise ValueError(f"module {module} has no function {function!r}; {CONTRACT}")
     if not callable(made):
         raise TypeError(f"{CONTRACT}, and {name} is {made!r:.60}")
+    try:
+        takes = inspect.signature(made)
+    except ValueError:  # of a function that is not written in Python
+        return made
+    try:
+        takes.bind((), 0)
+    except TypeError:
+        raise TypeError(f"{CONTRACT}, and {name} takes {takes}; let it take these two") from None
     return made
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from altmin.common.describe import describe
 from altmin.common.errors import demand
+from altmin.common.interrupts import InterruptsDeferred
 from altmin.stream.features import LARGEST, Array, Category, Features, RunningStatistics, as_numbers
 from altmin.stream.gauss_newton import GaussNewtonNets
 
@@ -126,13 +127,14 @@ class OnlineNetwork:
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learn from one sample; one of weight w counts as w samples. ValueError or TypeError for
         one that cannot be learnt from, and nothing has changed; `Diverged` if a number of the step is not finite, and
-        no weight of the network has."""
+        no weight of the network has. An interrupt (Ctrl-C) leaves a sample learnt or not."""
         new, row = self._read(x, y, w)
-        self._admit(new)
-        self._statistics.update(row)
-        target = self._admitted(y)
-        if self._net is not None:
-            self._net.learn(self._inputs(row[None]), target, w)
+        with InterruptsDeferred():
+            self._admit(new)
+            self._statistics.update(row)
+            target = self._admitted(y)
+            if self._net is not None:
+                self._net.learn(self._inputs(row[None]), target, w)
 
     def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
         """Learn from the rows of a DataFrame one after the other, a feature in each column (NaN: absent), and a Series

@@ -95,8 +95,13 @@ def _check_time(codes: Any, chain: Chain) -> None:
     in_time = isinstance(smooth, RecurrentCodes)
     if isinstance(smooth, PrintedCodes) or (in_time and chain.recurrent):
         smooth.check(chain)
-    elif in_time or chain.recurrent:
+    elif in_time:
         raise ValueError(
-            f"{type(smooth).__name__} is not for this chain; RecurrentCodes moves codes in time, of altmin.Recurrent "
-            "and torch's recurrent layers, and is for chains with these"
+            f"codes={smooth.sweep!r} (RecurrentCodes) moves codes in time, and this model has no recurrent layer, such "
+            'as nn.RNN; leave codes out, or give codes="gradient"'
+        )
+    elif chain.recurrent:
+        raise ValueError(
+            f"{type(smooth).__name__} moves no codes in time, which recurrent layers have; leave codes out, or give "
+            'codes="exact"'
         )

@@ -97,12 +97,46 @@ class WeightRule:
     def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
         """Return the update of several blocks; here that of `update_all`. A rule with a kernel that works in place
         calls it in `Proposal.apply`."""
-        changes = self.update_all(theta, states, contributions, rates)
+        changes = changes_of(self, theta, states, contributions, rates)
         return Proposal(finite(changes), lambda ok: write(theta, states, changes, ok))
 
     def why_not_captured(self) -> str:
         """Return why updates cannot be recorded or be those of an ensemble; empty if they can."""
         return ""
+
+
+def changes_of(
+    rule: WeightRule, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock
+) -> dict[int, Change]:
+    """Return `update_all` of a rule. ValueError unless changes have the shapes of the parameters, and states the form
+    of those before; and for a number that `rates` lacks."""
+    name = type(rule).__name__
+    try:
+        changes = rule.update_all(theta, states, contributions, rates)
+    except KeyError as error:
+        has = ", ".join(next(iter(rates.values())))
+        lacks = f"update of {name} lacks {error}, and rates has {has}"
+        raise ValueError(f"{lacks}; give the rule the attribute lr, or its numbers by numbers()") from error
+    for l, change in changes.items():
+        before = [*theta[l]], states[l]
+        if not _is_like(change, before):
+            shapes = [pytree.tree_map_only(Tensor, lambda t: tuple(t.shape), tree) for tree in (before, change)]
+            raise ValueError(
+                f"update of {name} returns (changes, state), tensors of the parameters' shapes and a state of the form "
+                f"that init gave it: here {shapes[0]}, given {shapes[1]} (nothing was changed)"
+            )
+    return changes
+
+
+def _is_like(new: Any, old: Any) -> bool:
+    """Return whether trees of tensors have the same form and shapes."""
+    if isinstance(old, Tensor):
+        return isinstance(new, Tensor) and new.shape == old.shape
+    if isinstance(old, Mapping):
+        return isinstance(new, Mapping) and list(new) == list(old) and all(_is_like(new[k], old[k]) for k in old)
+    if not isinstance(old, list | tuple) or not isinstance(new, list | tuple) or len(new) != len(old):
+        return False
+    return all(_is_like(a, b) for a, b in zip(new, old, strict=True))
 
 
 def finite(found: Mapping[int, Change]) -> Tensor:

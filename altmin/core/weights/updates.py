@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from altmin.calculus.context import BucketedSum
-from altmin.common.errors import Diverged
+from altmin.common.errors import Diverged, shown
 from altmin.common.state import all_finite, load_optimizer, matched, overwrite
 from altmin.core.chain import Chain, Theta
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.decay import undecayed
 from altmin.core.weights.local import BoundOptimizer
-from altmin.core.weights.rule import ByBlock, Change, Proposal, Schedulable, WeightRule, finite, write
+from altmin.core.weights.rule import ByBlock, Change, Proposal, Schedulable, WeightRule, changes_of, finite, write
 
 SMALLER = "lower the learning rate, or give inputs of a smaller size"
 Problems = Mapping[int, Problem]
@@ -33,6 +33,12 @@ class Updates:
         spared = undecayed(chain.model)
         self.decayed = {l: [id(p) not in spared for p in self.own(l, theta[l])] for l in self.rules}
         self.states = {l: rule.init(chain.blocks[l], self.own(l, theta[l])) for l, rule in self.rules.items()}
+        for l, state in self.states.items():
+            if not all(isinstance(t, Tensor) for t in pytree.tree_leaves(state)):
+                raise TypeError(
+                    f"init of {type(self.rules[l]).__name__} returns tensors in lists, tuples and dicts, given "
+                    f"{shown(state)}; write a number as torch.tensor(0.0), and no state as ()"
+                )
         self.count = self.samples = 0
         self.gathered: dict[int, Any] = {}
         """By block: the sum of contributions times their numbers of samples."""
@@ -151,7 +157,7 @@ class Updates:
         untied = self.untied(contributions)
         for rule, blocks in self.by_rule:
             if mine := {l: untied[l] for l in blocks if l in untied}:
-                changes |= rule.update_all({l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
+                changes |= changes_of(rule, {l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
         return changes
 
     def _moved(self, theta: Theta, changes: Mapping[int, Change]) -> list[list[Tensor]]:
@@ -203,15 +209,15 @@ class Updates:
         """Apply what `changes` has returned, where ok."""
         write({l: self.own(l, self.theta[l]) for l in changes}, self.states, changes, ok)
 
-    def update(self, contributions: ByBlock, samples: Any, problems: Problems) -> None:
-        """Take the step of one mini-batch. `Diverged`, and nothing changes, if weights or state would not be
-        finite."""
+    def next(self, contributions: ByBlock, samples: Any, problems: Problems) -> Proposal:
+        """Return the step of one mini-batch, for `take`. `Diverged` if weights or state would not be finite."""
         proposal = self.propose(contributions, samples, problems)
         if not proposal.finite:
             raise Diverged("the weights' next value", SMALLER)
-        self._take(proposal)
+        return proposal
 
-    def _take(self, proposal: Proposal) -> None:
+    def take(self, proposal: Proposal) -> None:
+        """Take a step that `next` has returned."""
         proposal.apply(None)
         torch.clear_autocast_cache()  # of rounded weights
         self.count += 1
@@ -234,10 +240,7 @@ class Updates:
         gathered, samples = self.gathered, self.samples
         self.forget()
         means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
-        proposal = self.propose(means, samples, {})
-        if not proposal.finite:
-            raise Diverged("the weights' next value", SMALLER)
-        self.prepared = proposal
+        self.prepared = self.next(means, samples, {})
 
     def apply(self) -> None:
         """Take the step from all contributions gathered since the last one. RuntimeError if there are none."""
@@ -246,7 +249,7 @@ class Updates:
         if self.prepared is None:
             raise RuntimeError("nothing has been gathered to apply; call gather(x, y) first")
         prepared, self.prepared = self.prepared, None
-        self._take(prepared)
+        self.take(prepared)
 
     def forget(self) -> None:
         """Drop what is gathered or prepared."""
