@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from altmin.calculus import own_call
 from altmin.common.errors import Diverged
+from altmin.core.chain import is_setting
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import captured, step_of
+from altmin.runners.capture import captured, demand_same, step_of
 from altmin.runners.cuda_graph import CudaGraph
 from altmin.runners.ensemble import Ensemble
 
@@ -58,15 +59,31 @@ class Recorded(Wrapper):
         self.x, self.y, self.how = x.clone(), y.clone(), how
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
+        self.attributes = [
+            (vars(part), name)
+            for part in self._parts()
+            for name, value in vars(part).items()
+            if is_setting(name, value)
+        ]
         self.captured = captured(self.method, self.fuse)
         actions: dict[int, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
         if device.type == "cuda":
             actions = {kind: CudaGraph(action, self.captured.tensors) for kind, action in actions.items()}
-        self.programs = actions
+        self.programs, self.settings = actions, self._settings()
 
     def _run(self, kind: int) -> Tensor:
         values: Tensor = self.captured.run(self.x, self.y, kind, **self.how)
+        self.settings = self._settings()  # a step may count its calls, or keep something of them
         return values
+
+    def _parts(self) -> list[Any]:
+        """Return modules and losses, whose settings (the p of a dropout) are part of the recording."""
+        losses = [getattr(loss, "function", loss) for loss in (each.loss for each in self._members())]
+        modules = [loss.modules() if isinstance(loss, nn.Module) else [loss] for loss in losses]
+        return [*self.modules, *(part for parts in modules for part in parts if hasattr(part, "__dict__"))]
+
+    def _settings(self) -> list[Any]:
+        return [attributes.get(name) for attributes, name in self.attributes]
 
     def step(self, x: Any, y: Tensor, **how: Any) -> Any:
         """Take one mini-batch. how: what the method's own step takes besides, the same for all that are replayed."""
@@ -105,6 +122,7 @@ class Recorded(Wrapper):
         if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in ((x, self.x), (y, self.y))):
             return False
         try:
+            demand_same(self.settings, self._settings())
             self.captured.push()
         except ValueError as error:
             return not self._changed(str(error))
@@ -118,8 +136,12 @@ class Recorded(Wrapper):
         self.programs = {}
         return True
 
+    def _members(self) -> list[Any]:
+        members: list[Any] = getattr(self.method, "methods", [self.method])
+        return members
+
     def _text(self) -> str:
-        return "\n".join(f"{each.model!r} {each.loss!r}" for each in getattr(self.method, "methods", [self.method]))
+        return "\n".join(f"{each.model!r} {each.loss!r}" for each in self._members())
 
     def _current(self) -> Any:
         """Return the method, after `synchronize`: its model, its state, and all else (`penalty`, what an ensemble
