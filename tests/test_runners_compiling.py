@@ -158,6 +158,18 @@ def test_a_trainer_that_compiles_takes_the_steps_of_one_that_does_not(rule: str,
     assert compiled.compiled.captured.compiled[0].works
 
 
+def test_a_trainer_that_compiles_sees_new_settings_of_layers(traced: None) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.LeakyReLU(0.1), torch.nn.Linear(6, 3)).to(F64)
+    ordinary, compiled = (altmin.AltMin(copy.deepcopy(model), compile=whether) for whether in (False, True))
+    for i, (x, y) in enumerate(NETS["normed"].batches(6)):
+        for method in (ordinary, compiled):
+            method.model[1].negative_slope = 0.1 if i < 2 else 0.9
+            method.step(x, y)
+    assert compiled.compiled.captured.compiled[0].works
+    same(state(compiled), state(ordinary), 1e-7)
+
+
 def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: None) -> None:
     ordinary, plain = build("autograd", "adam"), build("autograd", "adam")
     compiled = altmin.AltMin(plain.model, weights=plain.weights, penalty=plain.penalty, compile=True)

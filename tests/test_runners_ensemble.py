@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from runner_cases import F64, NETS, build, mlp, same, same_models, state
+from runner_cases import F64, NETS, RULES, build, mlp, same, same_models, state
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -72,6 +72,35 @@ def test_members_with_data_of_their_own_take_the_steps_of_separate_runs_and_go_o
             alone[i].step(*part(batch, i))
             others[i].step(*part(batch, i))
     same([state(method) for method in others], [state(method) for method in alone], 1e-6)
+
+
+class Backwards(nn.Module):
+    """Its parameters are registered in another order than they are used, one beside the layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.branch, self.first = nn.Linear(6, 3), nn.Linear(6, 6), nn.Linear(5, 6)
+        self.scale = nn.Parameter(torch.rand(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        code = torch.tanh(self.first(x))
+        return self.last(torch.relu(code + self.scale * self.branch(code)))
+
+
+@pytest.mark.parametrize("rule", ["adam", "sgd", "solved memory", "sums"])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_members_train_parameters_in_whatever_order_and_type(rule: str, dtype: torch.dtype, place: str) -> None:
+    torch.manual_seed(0)
+    nets = [Backwards().to(place, dtype) for _ in range(2)]
+    alone, members = ([altmin.AltMin(copy.deepcopy(net), **RULES[rule](i)) for i, net in enumerate(nets)] for _ in "ab")
+    ensemble = Ensemble(members)
+    for x, y in NETS["normed"].batches(3, place):
+        for method in (*alone, ensemble):
+            method.step(x.to(dtype), y)
+    for i, (method, before) in enumerate(zip(alone, nets, strict=True)):
+        same_models(ensemble.member(i), method.model, 1e-8 if dtype == F64 else 1e-4)
+        pairs = zip(ensemble.member(i).parameters(), before.parameters(), strict=True)
+        assert not any(torch.equal(p, q) for p, q in pairs)
 
 
 def test_a_member_is_an_ordinary_module_whose_parameters_are_views() -> None:

@@ -5,6 +5,7 @@ On a GPU a CUDA graph is replayed; on a CPU the same function of tensors is call
 
 import copy
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -289,8 +290,6 @@ def test_options_of_layers_that_have_changed_since_the_epoch_before_are_refused(
     batch = NETS["normed"].batches(1, place)[0]
     recorded.step(*batch)
     recorded.end_epoch()
-    recorded.step(*batch)
-    recorded.end_epoch()
     model[1].p = 0.0
     with pytest.raises(ValueError, match="other options"):
         recorded.step(*batch)
@@ -304,6 +303,28 @@ def test_options_of_a_recorded_loss_may_not_change(method: str, place: str) -> N
     loss.label_smoothing = 0.5
     with pytest.raises(ValueError, match="part of the recording"):
         recorded.step(*batch)
+
+
+@pytest.mark.parametrize("kind", ["adam", "backprop adam", "ensemble"])
+@pytest.mark.parametrize("layer, name", [(1, "p"), (2, "momentum"), (2, "eps"), (3, "negative_slope"), (5, "beta")])
+def test_settings_that_change_after_recording_are_refused(layer: int, name: str, kind: str, place: str) -> None:
+    layers = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.LeakyReLU(0.1), nn.Linear(8, 3))
+    model, loss = layers.to(place, F64), nn.SmoothL1Loss()
+    x, y = NETS["regression"].batches(1, place)[0]
+    fused: Any = partial(altmin.methods.create, "adam", fused=True)
+    method = (fused if "backprop" in kind else altmin.AltMin)(model, loss=loss)
+    recorded = Recorded(altmin.Ensemble([method]) if kind == "ensemble" else method, fuse=False)
+    step = {"each": False} if kind == "ensemble" else {}
+    recorded.step(x, y, **step)
+    changed, before = (*model, loss)[layer], copy.deepcopy(model.state_dict())
+    value = getattr(changed, name)
+    setattr(changed, name, 0.7)
+    with pytest.raises(ValueError, match="changed"):
+        recorded.step(x, y, **step)
+    same(model.state_dict(), before, 0.0)
+    setattr(changed, name, value)
+    recorded.step(x, y, **step)
+    assert recorded.others == 0
 
 
 def of_adagrad() -> altmin.LocalOptimizer:

@@ -162,7 +162,7 @@ class Chain:
         self._plain = [*closed, *(c for c in model.modules() if id(c) not in whole and not own_call(c))]
         """Modules without a custom call (`own_call`), which must not get one."""
         opened = [vars(c) for c in self._plain if not type(c).__module__.startswith(("torch.", "altmin."))]
-        self._settings = [(held, name, v) for held in opened for name, v in held.items() if _is_setting(name, v)]
+        self._settings = [(held, name, v) for held in opened for name, v in held.items() if is_setting(name, v)]
         """Attributes of modules that were opened, whose values the blocks were made with."""
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
@@ -298,8 +298,8 @@ class Chain:
         return "\n".join(lines)
 
 
-def _is_setting(name: str, value: Any) -> bool:
-    """Whether an attribute of a module is one by which its forward may decide or compute, and can be compared."""
+def is_setting(name: str, value: Any) -> bool:
+    """Return whether an attribute of a module is a plain one, by which its forward may decide or compute."""
     parts = value if isinstance(value, tuple) else (value,)
     return name not in OF_ALL_MODULES and all(isinstance(v, int | float | str | None) and v == v for v in parts)
 

@@ -250,7 +250,7 @@ class AltMinStep(CapturedStep):
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
-        _demand_same(self.before, self._fixed())
+        demand_same(self.before, self._fixed())
         self.rates.push()
         if self.am.penalty.value != self.known:
             self.known = self.am.penalty.value
@@ -291,7 +291,7 @@ class BackpropStep(CapturedStep):
         return [*self.method.model.buffers(), *self.optimizer.tensors()]
 
     def push(self) -> None:
-        _demand_same(self.before, self._fixed())
+        demand_same(self.before, self._fixed())
         self.optimizer.push()
 
 
@@ -335,11 +335,12 @@ def captured(method: Any, fuse: bool) -> Any:
     return step_of(method)(method, fuse)
 
 
-def _demand_same(before: list[Any] | None, now: list[Any]) -> None:
+def demand_same(before: list[Any] | None, now: list[Any]) -> None:
+    """Raise ValueError if what is part of a recording has changed."""
     if before is not None and before != now:
         raise ValueError(
-            "what is part of the recording has changed: options other than learning rate and mu, weights or state that "
-            "were moved, loaded, frozen or freed; make a new Recorded(method)"
+            "what is part of the recording has changed: options other than learning rate and mu, settings of layers or "
+            "of the loss, weights or state that were moved, loaded, frozen or freed"
         )
 
 

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from altmin.calculus import own_call
 from altmin.common.errors import Diverged
+from altmin.core.chain import is_setting
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
 from altmin.methods.wrapper import Wrapper
-from altmin.runners.capture import captured, step_of
+from altmin.runners.capture import captured, demand_same, step_of
 from altmin.runners.cuda_graph import CudaGraph
 from altmin.runners.ensemble import Ensemble
 
@@ -58,15 +59,23 @@ class Recorded(Wrapper):
         self.x, self.y, self.how = x.clone(), y.clone(), how
         self.modules = list(self.method.model.modules())
         self.modes = [m.training for m in self.modules]
+        self.attributes = [
+            (vars(m), name) for m in self.modules for name, value in vars(m).items() if is_setting(name, value)
+        ]
         self.captured = captured(self.method, self.fuse)
         actions: dict[int, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
         if device.type == "cuda":
             actions = {kind: CudaGraph(action, self.captured.tensors) for kind, action in actions.items()}
-        self.programs = actions
+        self.programs, self.settings = actions, self._settings()
 
     def _run(self, kind: int) -> Tensor:
         values: Tensor = self.captured.run(self.x, self.y, kind, **self.how)
+        self.settings = self._settings()  # a step may count its calls, or keep something of them
         return values
+
+    def _settings(self) -> list[Any]:
+        """Return those of the modules (the p of a dropout), which are part of the recording."""
+        return [attributes.get(name) for attributes, name in self.attributes]
 
     def step(self, x: Any, y: Tensor, **how: Any) -> Any:
         """Take one mini-batch. how: what the method's own step takes besides, the same for all that are replayed."""
@@ -105,6 +114,7 @@ class Recorded(Wrapper):
         if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in ((x, self.x), (y, self.y))):
             return False
         try:
+            demand_same(self.settings, self._settings())
             self.captured.push()
         except ValueError as error:
             return not self._changed(str(error))

@@ -41,13 +41,13 @@ def adam(m: Tensor, v: Tensor, g: Tensor, c: Numbers) -> tuple[Tensor, Tensor, T
     >>> adam(torch.zeros(1), torch.zeros(1), torch.tensor([0.5]), c)[0]
     tensor([-0.1000])
     """
-    m, v = torch.lerp(m, g, _like(g, c["new1"])), torch.lerp(v, g * g, _like(g, c["new2"]))
-    return adam_direction(m, v, c) * _like(g, -c["rate"]), m, v
+    m, v = torch.lerp(m, g, like(g, c["new1"])), torch.lerp(v, g * g, like(g, c["new2"]))
+    return adam_direction(m, v, c) * like(g, -c["rate"]), m, v
 
 
 def adam_direction(m: Tensor, v: Tensor, c: Numbers) -> Tensor:
     """Return the step against which Adam moves with c["rate"], for moments that have the newest gradient."""
-    return m / (v.sqrt() + _like(v, c["eps"]))
+    return m / (v.sqrt() + like(v, c["eps"]))
 
 
 def sgd(velocity: Tensor, g: Tensor, lr: Any, momentum: Any) -> tuple[Tensor, Tensor]:
@@ -60,6 +60,6 @@ def sgd(velocity: Tensor, g: Tensor, lr: Any, momentum: Any) -> tuple[Tensor, Te
     return -lr * velocity, velocity
 
 
-def _like(t: Tensor, number: Any) -> Any:
+def like(t: Tensor, number: Any) -> Any:
     """Return a number in the type of a tensor, so that a double does not widen it."""
     return number.to(t.dtype) if isinstance(number, Tensor) else number

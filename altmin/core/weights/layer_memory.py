@@ -29,6 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from altmin.core.weights.adam_sgd import like
+
 BLOCK = 128
 """The largest number of rows of V that P takes together."""
 MANY_ROWS = 800
@@ -105,7 +107,7 @@ class LayerMemory:
         if in_place:
             Ns = list(torch._foreach_lerp([layer.G for layer in layers], [layer.M for layer in layers], beta))
         else:
-            Ns = [torch.lerp(layer.G, layer.M, beta) for layer in layers]
+            Ns = [torch.lerp(layer.G, layer.M, like(layer.M, beta)) for layer in layers]
         changes, groups = self._refreshed(layers), _alike(layers)
         Vs = []
         for mine in groups:
