@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from runner_cases import F64, NETS, build, mlp, same, same_models, state
+from runner_cases import F64, NETS, RULES, build, mlp, same, same_models, state
 
 import altmin
 from altmin import Recorded
+from altmin.runners.capture import WITH_ADAM
 from altmin.runners.compiling import FullGraph
 
 
@@ -23,13 +24,48 @@ from altmin.runners.compiling import FullGraph
 def test_a_compiled_step_is_the_ordinary_step_whatever_the_layout_and_the_shape(rule: str) -> None:
     ordinary, other = (build("normed", rule) for _ in range(2))
     recorded = Recorded(other)
-    for i, (x, y) in enumerate(NETS["normed"].batches(5)):
+    for i, (x, y) in enumerate(NETS["normed"].batches(10)):
         x = x.T.contiguous().T if i == 2 else x
         x, y = (x[:3], y[:3]) if i == 3 else (x, y)
         assert float(recorded.step(x, y).loss) == pytest.approx(float(ordinary.step(x, y).loss), rel=1e-9)
     assert recorded.captured.compiled[0].works
     assert recorded.others == 1
     same(state(recorded), state(ordinary), 1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("rule", ["adam", "solved memory"])
+def test_a_compiled_step_refuses_statistics_that_are_not_finite(rule: str) -> None:
+    """Batch norm makes the loss of large inputs finite, not the square of them."""
+    ordinary, other = (altmin.AltMin(NETS["normed"].model().float(), **RULES[rule](0)) for _ in range(2))
+    recorded = Recorded(other)
+    for x, y in NETS["normed"].batches(10):
+        ordinary.step(x.float(), y)
+        recorded.step(x.float(), y)
+    before = state(recorded)
+    with pytest.raises(altmin.Diverged):
+        ordinary.step(1e20 * x.float(), y)
+    recorded.step(1e20 * x.float(), y)
+    with pytest.raises(altmin.Diverged):
+        recorded.synchronize()
+    assert recorded.captured.compiled[0].works
+    same(state(recorded), before, 0.0)
+
+
+def test_a_large_compiled_model_refuses_what_the_ordinary_step_refuses(
+    traced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights follow outside the compiled step."""
+    monkeypatch.setitem(WITH_ADAM, "cpu", 0)
+    ordinary, other = (altmin.AltMin(NETS["normed"].model(), weights=altmin.LocalSGD(1e160)) for _ in range(2))
+    recorded, ((x, y),) = Recorded(other), NETS["normed"].batches(1)
+    recorded.step(x, y)
+    for step in (lambda: ordinary.step(x, y), recorded.synchronize):
+        with pytest.raises(altmin.Diverged):
+            step()
+    assert recorded.captured.compiled[0].works
+    same(state(recorded), state(ordinary), 0.0)
 
 
 def test_a_compiled_step_with_channels_last_that_is_refused_changes_nothing(

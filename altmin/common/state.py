@@ -119,3 +119,13 @@ def all_finite(t: Tensor) -> Tensor:
     (tensor(True), tensor(False))
     """
     return t.sum().isfinite()
+
+
+def zero_if_finite(t: Tensor) -> Tensor:
+    """Return 0 if all entries are finite, by their sum as in `all_finite`, else NaN. Torch's compiler would take an
+    integer 0 times a tensor for 0.
+
+    >>> zero_if_finite(torch.tensor([1.0, 2.0])), zero_if_finite(torch.tensor([1.0, torch.inf]))
+    (tensor(0.), tensor(nan))
+    """
+    return 0.0 * t.sum()

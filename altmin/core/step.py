@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from altmin.calculus import Map, Saved
 from altmin.calculus.context import LOCAL, Context
 from altmin.common.inputs import Batch, tensors_of
+from altmin.common.state import zero_if_finite
 from altmin.core.chain import Block, Chain, State, Theta
 from altmin.core.codes.problem import Encoded, Moved, OutputLoss, Problem, Target
 from altmin.core.losses import Loss
@@ -53,7 +54,7 @@ class Outcome(NamedTuple):
     @property
     def is_finite(self) -> Tensor:
         """True if input, loss and objective are finite."""
-        return (self.objective + 0 * self.checked + 0 * self.loss).isfinite()
+        return (self.objective + zero_if_finite(self.checked) + zero_if_finite(self.loss)).isfinite()
 
 
 def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) -> tuple[list[Tensor], list[State]]:
@@ -118,10 +119,10 @@ def move_codes(
     first = values[1] if chain.shows_input and values[0].numel() >= values[1].numel() else values[0]
     checked = first.sum()
     for t in pytree.tree_leaves(moved.solver_states) if moved.solver_states else ():
-        checked = checked + 0 * t.sum()
+        checked = checked + zero_if_finite(t)
     for m, what in new:
         for t in m.checked(what):
-            checked = checked + 0 * t.sum()
+            checked = checked + zero_if_finite(t)
     f = moved.costs[-1] + mu / top.samples * sum(moved.costs[:-1])
     return Outcome(top.value, moved.problems, moved.costs, moved.squares, f, checked, new, moved.solver_states)
 

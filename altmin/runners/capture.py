@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from altmin.calculus import Map
 from altmin.common.errors import Diverged
-from altmin.common.state import all_finite, overwrite
+from altmin.common.state import overwrite
 from altmin.core.chain import Theta
 from altmin.core.losses import options_of
 from altmin.core.penalty import grown
@@ -22,6 +22,7 @@ from altmin.core.step import move_codes, with_states
 from altmin.core.trainer import AltMin, Metrics
 from altmin.core.weights.local import LocalRule
 from altmin.core.weights.rule import finite
+from altmin.core.weights.updates import Problems
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.optim import CoActivation
 from altmin.runners.compiling import MOST_BLOCKS, FullGraph
@@ -158,9 +159,10 @@ class AltMinStep(CapturedStep):
         self.dtype, self.sizes, self.counter = first.dtype, list[float](), am.updates
         parameters = list(am.model.parameters())
         count = len(parameters) if first.is_cuda else sum(p.numel() for p in parameters)
-        rules = am.updates.rules.values()
-        self.kernels = all(isinstance(rule, LocalRule) and rule.inner_steps == 1 for rule in rules)
-        """True if updates may be kernels that work in place, not functions of tensors."""
+        self.kernels = {
+            l for l, rule in am.updates.rules.items() if isinstance(rule, LocalRule) and rule.inner_steps == 1
+        }
+        """Blocks whose update may be kernels that work in place, not functions of tensors."""
         self.with_adam = count <= WITH_ADAM.get(first.device.type, 0)
         if fuse and len(am.chain) <= MOST_BLOCKS:
             kinds = am.updates.kinds if self.with_adam and first.is_cuda else 1
@@ -187,7 +189,7 @@ class AltMinStep(CapturedStep):
         if states:
             overwrite(self.am.code_states, states, ok)
         if grads:
-            self.am.updates.propose(grads, len(x), {}, self.numbers).apply(ok)
+            self.am.updates.propose(grads, len(x), {}, self.numbers, kind).apply(ok)
         self.before = self.before or self._fixed()
         return values
 
@@ -208,21 +210,35 @@ class AltMinStep(CapturedStep):
         numbers = [moved.loss, mu, moved.objective, *moved.costs[:-1], *moved.squares[:-1]]
         values = torch.stack([torch.as_tensor(n, device=mu.device).double() for n in numbers])
         ok = (before > 0) & moved.is_finite
-        pure = not self.kernels or (compiled and self.with_adam)
-        if pure and contributions:
-            rates = updates.rates(len(x), kind, self.numbers)
-            changes = updates.changes(am.theta, updates.states, contributions, rates, problems)
-            ok = ok & finite(changes)
-            updates.write(changes, ok)
-        else:
-            rules = [each for each in contributions.values() if isinstance(each, dict)]  # of more than gradients
-            for t in pytree.tree_leaves(rules):
-                ok = ok & all_finite(t) if isinstance(t, Tensor) else ok
+        left: Mapping[int, Any] = {}
+        if compiled:
+            ok, left = self._compiled_update(contributions, len(x), problems, kind, ok)
+        elif contributions:
+            proposal = updates.propose(contributions, len(x), problems, self.numbers, kind)
+            ok = ok & proposal.finite
+            proposal.apply(ok)
         mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
         self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
         _commit(moved.statistics, ok)
         sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
-        return values, ok, sizes, {} if pure else contributions, moved.solver_states
+        return values, ok, sizes, left, moved.solver_states
+
+    def _compiled_update(
+        self, contributions: Mapping[int, Any], samples: int, problems: Problems, kind: int, ok: Tensor
+    ) -> tuple[Tensor, Mapping[int, Any]]:
+        """Take the update by functions of tensors, unless all of it is left to kernels. Return whether the step is
+        accepted, by the checks of the ordinary one, and the contributions for kernels."""
+        updates = self.am.updates
+        if with_kernels := {l: each for l, each in contributions.items() if l in self.kernels}:
+            ok = ok & updates.propose(with_kernels, samples, {}, self.numbers, kind).finite
+        if len(self.kernels) == len(updates.rules) and not self.with_adam:
+            return ok, contributions
+        rates = updates.rates(samples, kind, self.numbers)
+        changes = updates.changes(self.am.theta, updates.states, contributions, rates, problems)
+        if others := {l: change for l, change in changes.items() if l not in self.kernels}:
+            ok = ok & finite(others)
+        updates.write(changes, ok)
+        return ok, {}
 
     def metrics(self, values: Tensor) -> Any:
         return LaterMetrics(values, self.sizes, self.dtype)

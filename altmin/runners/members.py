@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from altmin.common.state import overwrite
+from altmin.common.state import overwrite, zero_if_finite
 from altmin.core.penalty import grown
 from altmin.core.step import move_codes, with_states
 from altmin.core.trainer import AltMin
@@ -86,18 +86,18 @@ class Template:
     ) -> Result:
         """Return the result of changes by block, which is finite if the new weights and buffers, and the rules' states,
         are too."""
-        parameters, total = list(old.parameters), 0 * loss
+        parameters, total = list(old.parameters), zero_if_finite(loss)
         for l, (moves, _) in changes.items():
             for place, move in zip(self.blocks[l], moves, strict=True):
                 if self.trained[place]:
                     parameters[place] = parameters[place] + move
-                    total = total + 0 * parameters[place].sum()  # overflows only where all is lost
+                    total = total + zero_if_finite(parameters[place])  # overflows only where all is lost
         rules = {**old.rules, **{l: after for l, (_, after) in changes.items()}}
         for t in pytree.tree_leaves(rules):
-            total = total + 0 * t.sum()
+            total = total + zero_if_finite(t)
         for a, b in zip(buffers, old.buffers, strict=True):
             if b.is_floating_point():
-                total = total + torch.where(b.isfinite(), 0 * a, 0.0).sum()
+                total = total + zero_if_finite(torch.where(b.isfinite(), a, 0.0))
         return Result(loss, objective, finite & total.isfinite(), State(parameters, buffers, rules, other))
 
 

@@ -168,10 +168,15 @@ class Updates:
         return [[q + moves.get(id(p), 0.0) for p, q in zip(params, old, strict=True)] for params, old in blocks]
 
     def propose(
-        self, contributions: ByBlock, samples: Any, problems: Problems, numbers: ByBlock | None = None
+        self,
+        contributions: ByBlock,
+        samples: Any,
+        problems: Problems,
+        numbers: ByBlock | None = None,
+        kind: int | None = None,
     ) -> Proposal:
-        """Return the next update; arguments as in `changes` and `rates`."""
-        rates = self.rates(samples, self.kind(self.count + 1), numbers)
+        """Return the next update; arguments as in `changes` and `rates`, and the kind None for that of the next one."""
+        rates = self.rates(samples, self.kind(self.count + 1) if kind is None else kind, numbers)
         with torch.autocast(self.theta[0][0].device.type, enabled=False):
             if self.inner_steps > 1 and problems and contributions:
                 changes = self.changes(self.theta, self.states, contributions, rates, problems)
