@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import altmin
-from altmin.common.interrupts import InterruptsDeferred
+from altmin.common.interrupts import InterruptsDeferred, autocast_depth
 from altmin.stream import OnlineClassifier, OnlineRegressor
 
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.arange(6) % 3
@@ -86,6 +86,7 @@ def check_every(step, start, state, lines):
             now = state(one)
         finally:
             torch.set_grad_enabled(True)
+        assert autocast_depth() == 0
         assert any(is_equal(now, each) for each in states), f"line {line} of {total}"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

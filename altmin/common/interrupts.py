@@ -44,15 +44,23 @@ class InterruptsDeferred:
 
 
 def no_grad(function: F) -> F:
-    """Decorate a function as `torch.no_grad` does, which by itself may leave gradients off if it is interrupted."""
+    """Decorate a function as `torch.no_grad` does, which by itself may leave gradients off if it is interrupted, and
+    contexts of autocast open, so that torch would go on with old weights."""
     inside = torch.no_grad()(function)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = torch.is_grad_enabled()
+        before, depth = torch.is_grad_enabled(), autocast_depth()
         try:
             return inside(*args, **kwargs)
         finally:
             torch.set_grad_enabled(before)
+            while autocast_depth() > depth:
+                torch.autocast_decrement_nesting()
 
     return call  # type: ignore[return-value]
+
+
+def autocast_depth() -> int:
+    """Return the number of contexts of autocast that are open."""
+    return [torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()][1]
