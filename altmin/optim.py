@@ -20,6 +20,7 @@ from altmin.common.errors import demand
 from altmin.common.state import all_finite
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
+from altmin.core.weights.local import count_up
 from altmin.core.weights.memory import Row, checked, sampled, step_
 from altmin.layers import Recurrent
 
@@ -168,7 +169,7 @@ class CoActivation(torch.optim.Optimizer):
         if rows:
             if self.count == 1 and all(row.layer is None for row in rows):
                 warnings.warn(UNSEEN, stacklevel=5)
-            torch._foreach_add_(steps, 1)
+            count_up(steps, None)
             step_(self.memory, self.beta, rows)
 
     @property

@@ -117,10 +117,40 @@ def readme() -> str:
     return markdown(["measured", "backprop", "AM", "method", "file"], lines)
 
 
-def step(method: str) -> dict[str, Any]:
-    """A step of mlp-2x100 on two cores."""
-    (row,) = (r for r in speed.rows("cpu", "ordinary") if (r["net"], r["method"]) == ("mlp-2x100", method))
+def step(method: str, net: str = "mlp-2x100") -> dict[str, Any]:
+    """A step on two cores."""
+    (row,) = (r for r in speed.rows("cpu", "ordinary") if (r["net"], r["method"]) == (net, method))
     return row
+
+
+@table("readme.memory")
+def gain() -> str:
+    """What the memory gains, and its price."""
+    tasks = ("lenet5", 25), ("elman-rows", 150)
+    (few, adam_few), (rows, adam_rows) = (
+        [f"{learned(task, name, batch) or 0.0:.3f}" for name in ("AM-mem", "Adam")] for task, batch in tasks
+    )
+    times = [step("coactivation", net)["time_ratio"]["median"] for net in ("lenet5", "mlp-2x100", "mlp-2x500")]
+    return f"""\
+- **A memory that learns sooner.** AM-mem solves each layer's own regression with a memory of its inputs. LeNet-5 is
+  at {few} after 25 batches of MNIST, where Adam is at {adam_few}; a recurrent net is at {rows} after 150, where Adam is
+  at {adam_rows} ([the memory](docs/memory.md)). With backprop, `altmin.optim.CoActivation(model, lr=0.004)` is level.
+  On two cores its step takes {times[0]:.2f} times Adam's on LeNet-5, {min(times[1:]):.2f} to {max(times[1:]):.2f} times
+  on fully connected nets. Let the rate fall in longer runs."""
+
+
+@table("readme.costs")
+def costs() -> str:
+    """What AM-Adam does not gain."""
+    ranges = {}
+    for device in speed.MACHINES:
+        rows = speed.rows(device, "fastest", "fastest-tf32")
+        times = [r["time_ratio"]["median"] for r in rows if (r["method"], r["mode"]) == ("am-adam", "eager")]
+        ranges[device] = f"{min(times):.1f} to {max(times):.1f}"
+    return f"""\
+What you do not gain: accuracy or time by AM-Adam. With `share=0` its gradients equal backprop's. A step
+takes {ranges["cpu"]} times as long as Adam's on two CPU cores, {ranges["cuda"]} times on a GPU, less recorded and
+compiled ([all figures](docs/faq.md#is-it-faster)). Memory use is higher."""
 
 
 @table("choose.methods")

@@ -84,7 +84,7 @@ class Naive:
                 p -= torch.from_numpy(self.lr * change)
 
     def direction(self, p: Tensor, N: np.ndarray, x: Tensor) -> np.ndarray:
-        m, refresh = self.layers[p], self.t < 8 or self.t in (8, 10, 12, 15, 16, 20)
+        m, refresh = self.layers[p], self.t < 8 or self.t in (8, 10, 12, 14, 16, 20)
         a, N = patches(m, x), N.reshape(len(N), -1)
         groups = len(a)
         if refresh:

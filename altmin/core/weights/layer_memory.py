@@ -68,14 +68,14 @@ class LayerMemory:
     every: int
 
     def is_due(self, step: int) -> bool:
-        """Return whether memories are refreshed in this step, counted from 1: in every one at first, later in each
-        `every`-th.
+        """Return whether memories are refreshed in this step, counted from 1: in every one at first, then after 2, 4,
+        8, ... steps, at most a quarter of those so far, and in the end in each `every`-th.
 
-        >>> memory = LayerMemory(0.6, 1.0, rank=32, every=5)
-        >>> [n for n in range(1, 36) if memory.is_due(n)]
-        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 20, 25, 30, 35]
+        >>> memory = LayerMemory(0.6, 1.0, rank=32, every=10)
+        >>> [n for n in range(1, 100) if memory.is_due(n)]
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 70, 80, 90]
         """
-        return step % min(self.every, max(1, step // 4)) == 0
+        return step % min(self.every, 2 ** max(0, step.bit_length() - 3)) == 0
 
     def init(self, W: Tensor, groups: int = 1) -> dict[str, Tensor]:
         """Return the state of a layer with weights W (outputs, ...), before the first mini-batch."""

@@ -156,8 +156,8 @@ class LocalRule(WeightRule):
 
 def count_up(steps: list[Tensor], ok: Tensor | None) -> None:
     """Add 1 to numbers of steps in place, where ok."""
-    if ok is None:
-        torch._foreach_add_(steps, 1)
+    if ok is None:  # a number would become a tensor for each of them
+        torch._foreach_add_(steps, torch.ones(()) if steps and steps[0].is_cpu else 1)
     else:
         torch._foreach_add_(steps, [ok.to(steps[0].dtype)] * len(steps))  # a list: one tensor would be read
 
