@@ -308,3 +308,13 @@ def test_targets_that_torch_would_broadcast_are_refused(loss, method):
     for p, old in zip(model.parameters(), before, strict=True):
         torch.testing.assert_close(p, old)
     made.step(torch.zeros(8, 3), torch.ones(8, 1))
+
+
+@pytest.mark.parametrize("method", ["am-adam", "adam"])
+def test_options_of_a_recorded_loss_may_not_change(method):
+    loss, batch = nn.CrossEntropyLoss(), (torch.randn(6, 5), torch.arange(6) % 3)
+    recorded = altmin.Recorded(altmin.methods.create(method, nn.Sequential(nn.Linear(5, 3)), loss=loss), fuse=False)
+    recorded.step(*batch)
+    loss.label_smoothing = 0.5
+    with pytest.raises(ValueError, match="part of the recording"):
+        recorded.step(*batch)
