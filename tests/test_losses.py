@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional as F
 
+import altmin
 from altmin import methods
 from altmin.core.losses import AnyLoss, CrossEntropy, Evaluation, SquaredError, adapt
 
