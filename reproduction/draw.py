@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from reproduction.figure import Curve, Figure, Mark
 from reproduction.results import Results
@@ -83,9 +83,10 @@ def _scales(axes: Axes, figure: Figure, panel: str) -> None:
         axes.yaxis.set_major_formatter(PLAIN)
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high < 30 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+        if axis.get_scale() == "log" and high < 300 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.set_major_formatter(PLAIN)
-            axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
+            axis.set_minor_formatter(NullFormatter())
     if figure.bottom is not None and axes.get_ylim()[1] > figure.bottom:
         axes.set_ylim(bottom=figure.bottom)
     if figure.right is not None:
