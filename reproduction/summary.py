@@ -128,7 +128,7 @@ def gain() -> str:
     """What the memory gains, and its price."""
     tasks = ("lenet5", 25), ("elman-rows", 150)
     (few, adam_few), (rows, adam_rows) = (
-        [f"{learned(task, name, batch) or 0.0:.3f}" for name in ("AM-mem", "Adam")] for task, batch in tasks
+        [f"{learned(task, name, batch):.3f}" for name in ("AM-mem", "Adam")] for task, batch in tasks
     )
     times = [step("coactivation", net)["time_ratio"]["median"] for net in ("lenet5", "mlp-2x100", "mlp-2x500")]
     return f"""\

@@ -287,3 +287,26 @@ def test_the_elman_net_has_memories_of_inputs_and_states():
     for W, a in ((net[0].weight_ih_l0, x), (net[0].weight_hh_l0, h[:, :-1])):
         rows = a.reshape(-1, a.shape[-1])
         torch.testing.assert_close(optimizer.state[W]["Y"], 0.4 * rows.mT @ rows / len(rows))
+
+
+def test_groups_without_parameters_and_other_default_types_are_no_matter():
+    torch.manual_seed(0)
+    model = plain()
+    other, x = copy.deepcopy(model), torch.randn(8, 6)
+    optimizers = CoActivation(model), CoActivation([{"params": []}, {"params": other.parameters()}], model=other)
+    torch.set_default_dtype(F64)
+    try:
+        for each, optimizer in zip((model, other), optimizers, strict=True):
+            each(x).square().mean().backward()
+            optimizer.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    same(model, other, rtol=0, atol=0)
+
+
+def test_the_elman_layer_may_be_called_by_keyword():
+    layer, x = altmin.layers.Recurrent(3, 4), torch.randn(2, 5, 3)
+    optimizer = CoActivation(layer)
+    layer(x=x).square().mean().backward()
+    optimizer.step()
+    assert "Y" in optimizer.state[layer.weight_ih_l0]

@@ -118,7 +118,7 @@ class CoActivation(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        device = self.param_groups[0]["params"][0].device.type
+        device = next(p for group in self.param_groups for p in group["params"]).device.type
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             self._step()
         self._listen()

@@ -113,7 +113,7 @@ class Hook:
             return
         if call:
             args, kwargs, output = call
-            self.recorder.called(of, args[0] if args else kwargs["input"], output)
+            self.recorder.called(of, args[0] if args else kwargs.get("input", kwargs.get("x")), output)
         else:
             self.recorder.accumulated()
 

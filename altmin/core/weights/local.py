@@ -157,7 +157,7 @@ class LocalRule(WeightRule):
 def count_up(steps: list[Tensor], ok: Tensor | None) -> None:
     """Add 1 to numbers of steps in place, where ok."""
     if ok is None:  # a number would become a tensor for each of them
-        torch._foreach_add_(steps, torch.ones(()) if steps and steps[0].is_cpu else 1)
+        torch._foreach_add_(steps, steps[0].new_ones(()) if steps and steps[0].is_cpu else 1)
     else:
         torch._foreach_add_(steps, [ok.to(steps[0].dtype)] * len(steps))  # a list: one tensor would be read
 
