@@ -1,6 +1,7 @@
 """The tables of the README and of the pages for users, which quote several measurements."""
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -184,6 +185,24 @@ def memory() -> str:
         values = [learned(task, name, batch, key) for name in names]
         lines.append([about, f"{batch:,}", *("" if value is None else number(value) for value in values)])
     return markdown(["task", "batches", *names], lines)
+
+
+@table("memory.gpu")
+def on_gpu() -> str:
+    """The time of the memory's steps on a GPU, and until the GPT has AdamW's loss."""
+    steps = {(row["model"], row["method"]): row for row in speed.rows("cuda", "memory", "memory-resnet", "memory-gpt")}
+    ratios = {net: row["time_ratio"]["median"] for (net, method), row in steps.items() if method == "coactivation"}
+    each = ", ".join(f"{ratio:.2f} on {net}" for net, ratio in sorted(ratios.items(), key=lambda pair: pair[1]))
+    of = partial(learned, "gpt-6x128", measured="validation_loss")
+    seconds = [
+        f"{batches * steps['gpt-6x128', method]['step_seconds']['median']:.2f}"
+        for method, batches in (("coactivation", 400), ("adam", 1000))
+    ]
+    losses = f"{of('CoActivation', 400):.3f}", f"{of('AdamW', 1000):.3f}"
+    return f"""\
+On an H200, with recorded steps, a step of CoActivation takes this many times Adam's: {each}.
+Of the GPT, 400 of its steps ({seconds[0]} s) come to a loss of {losses[0]}, 1,000 of AdamW's
+({seconds[1]} s by Adam's time) to {losses[1]}."""
 
 
 @table("memory.seconds")

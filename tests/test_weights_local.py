@@ -9,6 +9,7 @@ from conftest import gradients_of, residuals_of, update_codes
 from torch import Tensor, nn
 
 import altmin
+from altmin.core.weights import local
 
 F64 = torch.float64
 MU = 0.3
@@ -274,3 +275,24 @@ def test_inner_steps_leave_frozen_blocks_as_they_are(frozen):
     trainer(model, rule).step(x, y)
     moved = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
     assert moved == [2 * (i // 2) not in frozen for i in range(6)]
+
+
+def test_kernels_in_parts_take_the_step_of_whole_tensors(monkeypatch):
+    def step(recorded):
+        monkeypatch.setattr(local, "_is_recorded", lambda t: recorded)
+        torch.manual_seed(0)
+        shapes = [(70, 90), (3,), (5000,)]
+        count = torch.ones(())
+        rows = [[*(torch.rand(shape) for _ in range(4)), count] for shape in shapes]
+        rows[0][:4] = [t.t().contiguous().t() for t in rows[0][:4]]  # not contiguous: left whole
+        parts = local.in_parts(rows)
+        params, grads, means, squares, counts = map(list, zip(*parts, strict=True))
+        altmin.LocalAdam().kernel(params, grads, counts, [means, squares], 0.1, 0.0, None)
+        return len(parts), [row[0] for row in rows], local.norms([row[0] for row in rows])
+
+    few, whole, sizes = step(False)
+    many, cut, sizes_of_cut = step(True)
+    assert (few, many) == (3, 5)
+    torch.testing.assert_close(cut, whole)
+    torch.testing.assert_close(sizes_of_cut, sizes)
+    torch.testing.assert_close(sizes, torch.stack([t.norm() for t in whole]))

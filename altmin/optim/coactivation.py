@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from altmin.common.errors import demand
-from altmin.common.state import all_finite
 from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
 from altmin.core.weights.local import count_up
-from altmin.core.weights.memory import Row, checked, step_
+from altmin.core.weights.memory import Row, checked, is_known, step_
 from altmin.optim.recorder import TAKEN, Recorder, matrices, sum_over_ranks
 
 ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
@@ -145,7 +144,7 @@ class CoActivation(torch.optim.Optimizer):
                 if recorder and new:
                     state |= {} if "Y" in state else self.memory.init(p, recorder.groups)
                     state["rows"] = new.pop("rows")
-                    ok = all_finite(new["Y"]) & all_finite(new["scale"])
+                    ok = is_known(new)
                     new = {name: torch.where(ok, t, state[name]) for name, t in new.items()}
                 step, mean, square = (state[name] for name in ADAM)
                 g = g.to_dense() if g.is_sparse else g

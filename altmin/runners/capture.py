@@ -363,7 +363,7 @@ def demand_same(before: list[Any] | None, now: list[Any]) -> None:
 def _all_finite(tensors: Sequence[Tensor]) -> bool:
     """Return whether all numbers are finite; waits for the device."""
     largest = torch._foreach_norm([t for t in tensors if t.numel()], torch.inf)
-    return bool(torch.stack([number.double() for number in largest]).isfinite().all())
+    return bool(torch.stack([number.double().to(largest[0].device) for number in largest]).isfinite().all())
 
 
 def _commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:

@@ -64,7 +64,7 @@ TASKS = [
             **{"augment": "crop-flip", "refit": True, "parts": ("test",), "precision": "tf32"},
         },
         (0.004, 0.008, 0.016),
-        lengths=[{"epochs": 4}, {"epochs": 6}, {"epochs": 24}],
+        lengths=[{"epochs": 4}, {"epochs": 6}, {"epochs": 12}, {"epochs": 24}],
         decays=(0.05,),
         search={"epochs": 6},
         steps={"sgd": 25.0},
@@ -75,7 +75,7 @@ TASKS = [
         "gpt-6x128, Shakespeare",
         GPT,
         (0.002, 0.004, 0.008, 0.016),
-        lengths=[{"limit": 64 * steps, "warmup": steps // 10} for steps in (300, 1000, 2000)],
+        lengths=[{"limit": 64 * steps, "warmup": steps // 10} for steps in (300, 400, 1000, 2000)],
         decays=(0.1,),
     ),
     Task(

@@ -18,6 +18,7 @@ Batch = tuple[Tensor, Tensor]
 Name = TypeVar("Name", bound=Hashable)
 SHORTEST = {"cpu": 0.02, "cuda": 0.05}  # seconds for which a block of steps should run, to drown the clock's own grain
 MOST = {"cpu": 200, "cuda": 1000}  # steps in a block; a step that a GPU replays takes some 50 microseconds
+SETTLED = 260  # steps after which memories are refreshed at equal distances
 FEWEST = 7  # rounds, however little time there is
 FEWEST_PASSES = 3  # rounds, where each is a pass over the data
 MARK = "the step that is measured"
@@ -48,6 +49,7 @@ def step_seconds(
     seed: int = 0,
     report: Callable[[float], None] = lambda part: None,
     per_pass: int | None = None,
+    period: int = 1,
 ) -> tuple[dict[Name, list[float]], dict[Name, int]]:
     """Return the seconds per step of each method in each round, and how many steps it does in a round.
 
@@ -55,7 +57,7 @@ def step_seconds(
     or the order itself favours none. `end_epoch` belongs to the block: an offline method learns there.
 
     per_pass: the number of batches in a pass over the data, if every block is to be one. Else a block has as many as
-    can be timed well.
+    can be timed well, a multiple of `period`, after which steps that cost more come again; they do from `SETTLED` on.
     """
     device = batches[0][0].device
     source = cycle(batches)
@@ -75,11 +77,12 @@ def step_seconds(
         if per_pass is not None:
             block(method, per_pass)
             return per_pass
-        first = block(method, 1)
+        first = block(method, SETTLED if period > 1 else 1)
         warm = max(2, min(10, round(0.05 * budget / max(first, 1e-9))))
         block(method, warm)
         rough = block(method, min(5, warm))
-        return min(MOST[device.type], max(1, round(SHORTEST[device.type] / max(rough, 1e-9))))
+        fit = min(MOST[device.type], max(1, round(SHORTEST[device.type] / max(rough, 1e-9))))
+        return -(-fit // period) * period
 
     steps = {name: fitting(method) for name, method in methods.items()}
     order, drawn = list(methods), random.Random(seed)

@@ -13,6 +13,8 @@ from reproduction.results import Row
 from reproduction.speed import modes
 from reproduction.speed.measure import Batch, spread, step_bytes, step_seconds, synthetic
 
+PERIODS = {"am-mem": 40, "coactivation": 40}
+"""Methods some of whose steps cost more, and after how many such a step comes again."""
 YARDSTICK = "adam"
 """The method that every other one is measured against."""
 
@@ -135,7 +137,8 @@ def _measure_net(
     if not built:
         return []
     per_pass = None if plan.samples is None else -(-plan.samples // net.batch_size)
-    times, steps = step_seconds(built, batches, seconds, plan.seed, report, per_pass)
+    period = max(PERIODS.get(variant.method, 1) for variant in plan.variants)
+    times, steps = step_seconds(built, batches, seconds, plan.seed, report, per_pass, period)
     medians = {entry: spread(times[entry])["median"] for entry in times if entry.method in plan.rivals}
     best = min(medians, key=medians.__getitem__)
     return [_row(net, entry, times, best, steps[entry], sizes) for entry in times]

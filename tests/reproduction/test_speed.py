@@ -11,7 +11,7 @@ from altmin import Recorded, methods, models
 from reproduction.__main__ import run
 from reproduction.speed import modes
 from reproduction.speed.compiled import Compiled
-from reproduction.speed.measure import Batch, step_bytes
+from reproduction.speed.measure import SETTLED, Batch, step_bytes, step_seconds
 from reproduction.speed.run import Net, Plan, Variant
 from reproduction.speed.run import measure as measured
 
@@ -81,3 +81,20 @@ def test_the_command_writes_what_it_has_measured(tmp_path: Path, capsys: pytest.
         (*net, method) for net in (("mnist", 10), ("higgs", 5)) for method in ("adam", "am-adam")
     ]
     assert "| mlp-1x4@higgs:5 | eager | am-adam |" in capsys.readouterr().out
+
+
+def test_where_a_dear_step_comes_again_blocks_are_whole_periods_after_the_first_steps():
+    class Counting:
+        steps, blocks = 0, []
+
+        def step(self, x, y):
+            self.steps += 1
+
+        def end_epoch(self):
+            self.blocks.append(self.steps)
+
+    method, batch = Counting(), (torch.zeros(1), torch.zeros(1))
+    _, steps = step_seconds({"it": method}, [batch], 0.01, period=40)
+    assert steps["it"] % 40 == 0
+    assert method.blocks[0] == SETTLED
+    assert {b - a for a, b in zip(method.blocks[3:], method.blocks[4:], strict=False)} == {steps["it"]}

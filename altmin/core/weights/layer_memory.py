@@ -108,7 +108,8 @@ class LayerMemory:
             Ns = list(torch._foreach_lerp([layer.G for layer in layers], [layer.M for layer in layers], beta))
         else:
             Ns = [torch.lerp(layer.G, layer.M, like(layer.M, beta)) for layer in layers]
-        changes, groups = self._refreshed(layers), _alike(layers)
+        groups = _alike(layers)
+        changes = self._refreshed(layers, groups)
         Vs = []
         for mine in groups:
             N = _together([matrices(Ns[i], _groups(layers[i].state)) for i in mine])
@@ -153,18 +154,21 @@ class LayerMemory:
         traces = each.diagonal(dim1=-2, dim2=-1).sum((-2, -1)).clamp_min(tiny(K))
         return torch.lerp((each / traces[:, None, None, None]).view_as(K), before, self.forget)
 
-    def _refreshed(self, layers: Sequence[Layer]) -> list[dict[str, Tensor]]:
+    def _refreshed(self, layers: Sequence[Layer], groups: Sequence[Sequence[int]]) -> list[dict[str, Tensor]]:
         """Return the memories with a mini-batch, of layers whose memory it refreshes; of others an empty one."""
         changes: list[dict[str, Tensor]] = [{} for _ in layers]
-        due = []
-        for layer, change in zip(layers, changes, strict=True):
-            if layer.new is not None:
-                for name in ("Y", "scale"):
-                    change[name] = torch.lerp(layer.new[name], layer.state[name], self.forget)
-                due.append(change)
-        Ys, ridges = [change["Y"] for change in due], [self.damping * change["scale"] for change in due]
-        for change, B in zip(due, factors(Ys, ridges, [sketch(Y.mT, self.rank) for Y in Ys]), strict=True):
-            change["B"] = B
+        due = [mine for mine in groups if layers[mine[0]].new is not None]
+        found: dict[str, list[Tensor]] = {}
+        for name in ("Y", "scale"):
+            news = [_together([layers[i].new[name] for i in mine]) for mine in due]  # type: ignore[index]
+            olds = [_together([layers[i].state[name] for i in mine]) for mine in due]
+            found[name] = [torch.lerp(new, old, self.forget) for new, old in zip(news, olds, strict=True)]
+        ridges, sketches = [self.damping * s for s in found["scale"]], [sketch(Y.mT, self.rank) for Y in found["Y"]]
+        found["B"] = factors(found["Y"], ridges, sketches)
+        for name, those in found.items():
+            for mine, t in zip(due, those, strict=True):
+                for i, each in zip(mine, _apart(t, len(mine), layers[mine[0]].state[name]), strict=True):
+                    changes[i][name] = each
         return changes
 
 

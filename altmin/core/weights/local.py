@@ -22,6 +22,9 @@ from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, Ra
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
 """The largest gradient: beyond it, its square or a step along it may not be finite."""
+PARTS, PART = 64, 2048
+"""Into about how many parts tensors are cut for a GPU, and the fewest numbers in each."""
+Parts = list[Sequence[Tensor]]
 
 
 class LocalRule(WeightRule):
@@ -140,11 +143,11 @@ class LocalRule(WeightRule):
         def apply(ok: Tensor | None) -> None:
             count_up(steps, ok)
             for (lr, decay), rows in calls.items():
-                params, grads, counts, *moments = map(list, zip(*rows, strict=True))
+                params, grads, counts, *moments = map(list, zip(*in_parts(rows), strict=True))
                 self.kernel(params, grads, counts, moments, lr, decay, None if ok is None else 1.0 - ok.float())
                 if self.l1:
                     l1 = lr * self.l1 if ok is None else lr * self.l1 * ok
-                    for p in (p for p in params if p.ndim > 1):
+                    for p in (p for p, *_ in rows if p.ndim > 1):
                         p.copy_(soft_threshold(p, l1))
 
         return Proposal(can_follow(calls), apply)
@@ -316,3 +319,34 @@ def can_follow(calls: Mapping[Any, Sequence[tuple[Tensor, ...]]]) -> Tensor:
         ok = norm * lr.clamp_min(1.0) < limit if isinstance(lr, Tensor) else norm < limit / max(1.0, lr)
         found = ok if found is None else found & ok
     return torch.ones((), dtype=torch.bool) if found is None else found
+
+
+def in_parts(rows: Sequence[Sequence[Tensor]]) -> Parts:
+    """Return rows of tensors of one shape, or of none, cut alike while a CUDA graph is recorded: of a list of tensors
+    torch's kernels compute each 65,536 numbers in one block of threads, while most of the GPU waits. Elsewhere they
+    are returned as they are, since it takes the processor longer to cut them."""
+    if not _is_recorded(rows[0][0]):
+        return list(rows)
+    size = max(PART, sum(row[0].numel() for row in rows) // PARTS)
+    parts: Parts = []
+    for row in rows:
+        if row[0].numel() <= size or not all(t.is_contiguous() for t in row):
+            parts.append(row)
+        else:
+            count = -(-row[0].numel() // size)
+            parts += zip(*(t.view(-1).split(size) if t.ndim else [t] * count for t in row), strict=True)
+    return parts
+
+
+def norms(tensors: list[Tensor]) -> Tensor:
+    """Return the norm of each tensor, in one vector; computed in parts as by `in_parts`."""
+    parts = max(1, PARTS // len(tensors)) if _is_recorded(tensors[0]) else 1
+    if parts == 1:
+        return torch.stack(torch._foreach_norm(tensors))
+    each = torch._foreach_norm([part for t in tensors for part in t.reshape(-1).tensor_split(parts)])
+    return torch.linalg.vector_norm(torch.stack(each).view(-1, parts), dim=1)
+
+
+def _is_recorded(t: Tensor) -> bool:
+    """Return whether kernels are being recorded in a CUDA graph."""
+    return t.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -11,12 +11,11 @@ from altmin.calculus import Params
 from altmin.calculus.context import Context
 from altmin.calculus.graph import Graph
 from altmin.common.errors import demand, demand_fraction
-from altmin.common.state import all_finite
 from altmin.core.chain import Block
 from altmin.core.codes.problem import Problem
 from altmin.core.weights.adam_sgd import BETAS
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory, tiny
-from altmin.core.weights.local import LocalAdam, can_follow, clipped, count_up
+from altmin.core.weights.local import LocalAdam, can_follow, clipped, count_up, in_parts, norms
 from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State
 
 POSITIONS = 16
@@ -157,7 +156,7 @@ class CoActivationMemory(LocalAdam):
         for row in rows:
             calls.setdefault((row.lr, row.decay), []).append((row.p, row.g))
             if row.layer is not None and row.layer.new is not None:
-                checks += [all_finite(t) for t in row.layer.new.values()]
+                checks.append(is_known(row.layer.new).all())
         finite = torch.stack([can_follow(calls), *checks]).all()
 
         def apply(ok: Tensor | None) -> None:
@@ -188,8 +187,8 @@ def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | No
     if ok is not None:  # numbers that are not finite would remain so times 0
         rows = [row if row.layer is None else _accepted(row, row.layer, ok) for row in rows]
     targets = [row.p if row.layer is None else torch.empty_like(row.exp_avg) for row in rows]
-    if buffers := [target for row, target in zip(rows, targets, strict=True) if row.layer is not None]:
-        torch._foreach_zero_(buffers)
+    if buffers := [[target] for row, target in zip(rows, targets, strict=True) if row.layer is not None]:
+        torch._foreach_zero_([part for (part,) in in_parts(buffers)])
     calls: dict[Any, list[list[Tensor]]] = {}
     turned: dict[torch.device, list[tuple[Row, Layer, Tensor]]] = {}
     for row, target in zip(rows, targets, strict=True):
@@ -202,7 +201,7 @@ def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | No
         if row.layer is not None:
             turned.setdefault(target.device, []).append((row, row.layer._replace(G=g), target))
     for (lr, decay, *_), call in calls.items():
-        params, grads, means, squares, steps = map(list, zip(*call, strict=True))
+        params, grads, means, squares, steps = map(list, zip(*in_parts(call), strict=True))
         options: Any = {"lr": lr, "beta1": beta, "beta2": BETAS[1], "eps": 1e-8, "weight_decay": decay}
         options["found_inf"] = None if ok is None else 1.0 - ok.float()
         torch._fused_adamw_(params, grads, means, squares, [], steps, **options, amsgrad=False, maximize=False)
@@ -214,15 +213,20 @@ def _turn(memory: LayerMemory, beta: float, layers: Sequence[tuple[Row, Layer, T
     """Move weights in the directions of their layers, as far as Adam's steps, which are given."""
     moves = [move for *_, move in layers]
     Us, changes = memory.directions([layer for _, layer, _ in layers], beta, in_place=True)
-    lengths, sizes = torch.stack(torch._foreach_norm([*moves, *Us])).chunk(2)
+    lengths, sizes = norms([*moves, *Us]).chunk(2)
     factors = (lengths / sizes.clamp_min(tiny(sizes))).unbind()
-    for (row, layer, _), change in zip(layers, changes, strict=True):
+    pairs = zip(layers, changes, strict=True)
+    olds = [layer.state[name] for (_, layer, _), change in pairs for name in change]
+    news = [new for change in changes for new in change.values()]
+    if ok is None and news:
+        torch._foreach_copy_(olds, news)
+    elif ok is not None:
+        for old, new in zip(olds, news, strict=True):
+            torch.where(ok, new, old, out=old)
+    for row, *_ in layers:
         if isinstance(row.decay, Tensor) or row.decay:
             shrinks = row.lr * row.decay if ok is None else (row.lr * row.decay * ok).to(row.p.dtype)
             row.p.mul_(1 - shrinks)
-        for name, new in change.items():
-            old = layer.state[name]
-            old.copy_(new if ok is None else torch.where(ok, new, old))
     params = [row.p for row, *_ in layers]
     Us, scales = ([t.to(p.dtype) for t, p in zip(ts, params, strict=True)] for ts in (Us, factors))
     torch._foreach_addcmul_(params, Us, scales, value=-1)
@@ -233,6 +237,11 @@ def _accepted(row: Row, layer: Layer, ok: Tensor) -> Row:
     if layer.new is not None:
         layer = layer._replace(new={name: torch.where(ok, t, 0.0) for name, t in layer.new.items()})
     return row._replace(g=torch.where(ok, row.g, 0.0), layer=layer)
+
+
+def is_known(new: dict[str, Tensor]) -> Tensor:
+    """Return whether what a memory takes from a mini-batch is finite: the mean square of inputs bounds all of it."""
+    return new["scale"] < torch.inf
 
 
 def checked(of: str, memory: LayerMemory, beta: float, rows: int) -> LayerMemory:
