@@ -90,6 +90,22 @@ class Gate(nn.Module):
 
 
 @torch.no_grad()
+def test_the_first_step_uses_the_kernels_of_later_ones():
+    def trainer():
+        torch.manual_seed(0)
+        return altmin.AltMin(nn.Sequential(nn.Linear(4, 4), Attention(), nn.Tanh(), nn.Linear(4, 3)))
+
+    batches = [(torch.randn(5, 20, 4), torch.randint(3, (5, 20))) for _ in range(4)]
+    first, later = trainer(), trainer()
+    for x, y in batches[:3]:
+        first.step(x, y)
+    later.model.load_state_dict(first.model.state_dict())
+    later.load_state_dict(first.state_dict())
+    for am in (first, later):
+        am.step(*batches[3])
+    assert all(map(torch.equal, first.model.parameters(), later.model.parameters()))
+
+
 def test_operations_without_second_derivative_have_a_jvp():
     torch.manual_seed(0)
     module = Gate().double()

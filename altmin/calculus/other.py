@@ -51,9 +51,9 @@ class AnyModule(Map):
     uses_autograd = True
     draws = False
     """True if a pass was found to draw random numbers."""
-    plain = False
-    """True if the module was found to use a kernel that is differentiated once only, in place of which torch has a
-    plain one."""
+    plain: bool | None = None
+    """Whether the module uses a kernel that is differentiated once only, in place of which torch has a plain one; None
+    before the first vjp. A trainer's first check takes one, so that all its steps use the same kernels."""
     changes_input = False
     """True if the module was found to change its input in place; it then works on a copy."""
 
@@ -115,6 +115,12 @@ class AnyModule(Map):
         with torch.enable_grad():
             v = v.detach().requires_grad_()
             saved.pulled = v, _gradients(saved.y, saved.moving, v, create_graph=True)
+        if self.plain is None and (along := [(t, t.detach()) for t in saved.pulled[1] if t.requires_grad]):
+            self.plain = _differentiated(along, v) is None
+            if self.plain:
+                again = self._pass(saved.p, saved.xs, saved.context, saved.start, saved.rng)[1]
+                saved.p, saved.xs, saved.y = again.p, again.xs, again.y
+                return self._pulled(p, saved, v)
         return saved.pulled[1]
 
     def _pushed(self, p: Params, saved: Pass, us: Sequence[Direction]) -> Tensor:
@@ -126,22 +132,8 @@ class AnyModule(Map):
         along = [(t, u) for t, u in zip(pulled, us, strict=True) if t.requires_grad and u is not None]
         if not along:
             return torch.zeros_like(saved.y)
-        try:
-            ends, weights = [t for t, _ in along], [u for _, u in along]
-            found = torch.autograd.grad(ends, v, weights, retain_graph=True, allow_unused=True)[0]
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:
-            found = None
-        if found is not None:  # where J^T v does not lead back to v, it went through a `once_differentiable` function
-            return found
-        if self.plain:
-            return self._forward_mode(p, saved, us)
-        self.plain = True
-        again = self._pass(saved.p, saved.xs, saved.context, saved.start, saved.rng)[1]
-        saved.p, saved.xs, saved.y = again.p, again.xs, again.y
-        self._pulled(p, saved, v)
-        return self._pushed(p, saved, us)
+        found = _differentiated(along, v)
+        return self._forward_mode(p, saved, us) if found is None else found
 
     def _forward_mode(self, p: Params, saved: Pass, us: Sequence[Direction]) -> Tensor:
         """Return J u by another pass: torch has no second derivative of some operations, such as `hardsigmoid`."""
@@ -300,6 +292,18 @@ def _gradients(y: Any, of: Sequence[Tensor], v: Any, create_graph: bool = False)
     if isinstance(y, Tensor) and not y.requires_grad:
         return [torch.zeros_like(t) for t in of]
     return torch.autograd.grad(y, of, v, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+
+
+def _differentiated(pairs: Sequence[tuple[Tensor, Tensor]], v: Tensor) -> Tensor | None:
+    """Return the gradient by v of the sum of <u, t> over pairs (t, u) of tensors computed from v; the graph stays. None
+    where torch has none, or t does not lead back to v: it went through a `once_differentiable` function."""
+    ends, weights = zip(*pairs, strict=True)
+    try:
+        return torch.autograd.grad(ends, v, weights, retain_graph=True, allow_unused=True)[0]
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return None
 
 
 def _generator(x: Tensor) -> torch.Generator:
