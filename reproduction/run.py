@@ -30,6 +30,7 @@ class Run(RunConfig):
 
     data: str = "mnist"
     batch_size: int = 200
+    schedule: str = "constant"
     precision: str = "float32"
     eval_batches: tuple[int, ...] = ()
     seeds: int = 5

@@ -66,9 +66,10 @@ def test_a_step_sees_what_the_batch_and_its_own_random_numbers_make(form: str, n
         for batch, rows in enumerate(epoch_order(50, 7, epoch).split(20)):
             by_hand.step(*change(x[rows], y[rows], batch_generator(7, epoch, batch)))
         by_hand.end_epoch()
-    fit(method, (x, y), epochs=2, batch_size=20, seed=7, augment=augment)
+    settings = {"epochs": 2, "batch_size": 20, "seed": 7, "schedule": "constant"}
+    fit(method, (x, y), augment=augment, **settings)
     assert all(map(torch.equal, weights(method), weights(by_hand)))
-    fit(plain, (x, y), epochs=2, batch_size=20, seed=7)
+    fit(plain, (x, y), **settings)
     assert not all(map(torch.equal, weights(plain), weights(by_hand)))
 
 

@@ -172,7 +172,8 @@ def test_the_average_is_that_of_its_recursion_and_is_measured_while_training_goe
     plain, ends = by_hand(decay, 3)
     method, last = normed(), list[dict[str, Tensor]]()
     note = EachBatch(lambda p: last.append({k: v.clone() for k, v in p.model.state_dict().items()}))
-    history = fit(method, samples(), test, epochs=3, batch_size=20, eval_batches=[3, 6], callbacks=[note, EMA(decay)])
+    settings = {"epochs": 3, "batch_size": 20, "eval_batches": [3, 6], "schedule": "constant"}
+    history = fit(method, samples(), test, **settings, callbacks=[note, EMA(decay)])
     expected = []
     for state in ends:
         net = normed().model

@@ -132,14 +132,16 @@ CALM = [1.0, 1.0, 1.0, 5e6, 5e6]
 
 
 def test_a_run_that_resumes_explodes_where_the_undisturbed_one_does(tmp_path: Path) -> None:
+    settings: Any = {"epochs": 2, "batch_size": 4, "schedule": "constant"}
+
     def run(losses: list[float], path: Path, **more: Any) -> str:
         with pytest.raises(Diverged) as caught:
-            fit(Recorder(losses=losses), numbered(12), epochs=2, batch_size=4, checkpoint=path, **more)
+            fit(Recorder(losses=losses), numbered(12), **settings, checkpoint=path, **more)
         return str(caught.value)
 
     whole = run(CALM.copy(), tmp_path / "whole")
     assert "the loss in epoch 2, batch 2 of 3 exploded to 5e+06; lower the learning rate, 0.5; the last" in whole
     path = tmp_path / "run"
     stop: Any = {"checkpoint": path, "checkpoint_every": 1, "callbacks": [EachBatch(lambda at: at.batch == 4)]}
-    fit(Recorder(losses=CALM.copy()), numbered(12), epochs=2, batch_size=4, **stop)
+    fit(Recorder(losses=CALM.copy()), numbered(12), **settings, **stop)
     assert run([5e6], path, resume=True) == whole.replace("whole", "run")

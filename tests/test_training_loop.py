@@ -104,7 +104,8 @@ def noisy(*extra: nn.Module) -> Any:
 
 def test_an_early_evaluation_gives_what_stopping_there_gives() -> None:
     train, test = samples(), samples(40, seed=1)
-    history = fit(noisy(nn.Dropout(0.2)), train, test, epochs=2, batch_size=20, seed=5, eval_batches=[4, 2, 4])
+    settings = {"epochs": 2, "batch_size": 20, "seed": 5, "eval_batches": [4, 2, 4], "schedule": "constant"}
+    history = fit(noisy(nn.Dropout(0.2)), train, test, **settings)
     by_hand = noisy(nn.Dropout(0.2))
     expected = []
     for epoch in range(2):

@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler as torchs
 from altmin.common.errors import Diverged
 from altmin.training import SCHEDULES, fit
 from altmin.training.config import RunConfig
-from altmin.training.schedule import Schedule
+from altmin.training.schedule import Schedule, rates_of
 
 
 def test_schedules_move_the_rate_by_batch_or_by_epoch_and_put_it_back() -> None:
@@ -34,10 +34,24 @@ def test_schedules_move_the_rate_by_batch_or_by_epoch_and_put_it_back() -> None:
     assert rates("constant", 3) == pytest.approx([0.125, 0.25, 0.375] + [0.5] * 5)
     assert rates("linear", 4) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.375, 0.25, 0.125])
     assert rates("linear/epoch", 1) == pytest.approx([0.25, 0.25, 0.5, 0.5, 1 / 3, 1 / 3, 1 / 6, 1 / 6])
+    falling = [0.5] * 5 + [0.5 * (1 - i / 8) / 0.4 for i in (5, 6, 7)]
+    assert rates("auto") == rates("decay") == pytest.approx(falling)
     recorder = Recorder(losses=[1.0, 1.0, math.nan])
     with pytest.raises(Diverged):
         fit(recorder, numbered(9), epochs=3, batch_size=4, schedule="linear")
     assert recorder.optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_run_over_batches_without_number_decays_by_epoch() -> None:
+    recorder = Recorder()
+    fit(recorder, (batch for batch in [numbered(2)]), epochs=1)
+    assert recorder.rates == [0.5]
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
+    rates, seen = rates_of(RunConfig(epochs=5), optimizer, None, ()), []
+    for epoch in range(5):
+        rates.move(100, epoch)
+        seen.append(optimizer.param_groups[0]["lr"])
+    assert seen == pytest.approx([1, 1, 1, 1, 0.5])
 
 
 def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> None:
@@ -68,8 +82,9 @@ def test_every_group_keeps_its_own_rate() -> None:
 
 
 def test_a_method_without_a_learning_rate_has_the_constant_schedule_only() -> None:
-    Schedule(RunConfig(epochs=2), None, 5).move(3, 0)
-    for run in (RunConfig(schedule="cosine"), RunConfig(warmup=2, epochs=3)):
+    Schedule(RunConfig(epochs=2, schedule="constant"), None, 5).move(3, 0)
+    rates_of(RunConfig(epochs=2), None, 5, ()).move(3, 0)
+    for run in (RunConfig(schedule="cosine"), RunConfig(schedule="constant", warmup=2, epochs=3)):
         with pytest.raises(ValueError, match="no learning rate"):
             Schedule(run, None, 5)
 

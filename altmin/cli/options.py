@@ -31,7 +31,7 @@ Lr = Annotated[float | None, typer.Option(help="Learning rate; the method's if n
 SET = "An option of the method, such as share=0.2; may be repeated."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
 Data = Annotated[str, typer.Option(help=f"One of {', '.join(data.names())}.")]
-SCHEDULED = f"Of the learning rate: {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."
+SCHEDULED = f"Of the learning rate: auto (decay), {', '.join(SCHEDULES)}; with /epoch added by epoch, not by batch."
 MODELS = "mlp-2x100 (depth x width), lenet5, resnet18-64, gpt-6x128, ...; or MODULE:FUNCTION, which is called with the "
 MODELS += "samples' shape and the number of classes."
 
@@ -56,7 +56,7 @@ class Runs(Common):
     model: Annotated[str, typer.Option(help=MODELS)] = "mlp-2x100"
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None
     batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a mini-batch; 200 if not given.")] = None
-    schedule: Annotated[str, typer.Option(help=SCHEDULED)] = "constant"
+    schedule: Annotated[str, typer.Option(help=SCHEDULED)] = "auto"
     warmup: Annotated[int, typer.Option(min=0, help="Batches in which the learning rate rises.")] = 0
     augment: Annotated[str | None, typer.Option(help="crop-flip, random-windows (usual for a text) or none.")] = None
     freeze_first: Annotated[bool, typer.Option("--freeze-first", help="Leave the first layer as it is.")] = False

@@ -36,6 +36,7 @@ class CoActivation(torch.optim.Optimizer):
         optimizer.step()
         optimizer.zero_grad()
 
+    Let the rate fall to 0 by a scheduler of torch's in runs of several epochs: at a constant one a net may fall back.
     The weights of linear layers, convolutions and recurrent layers have a memory of their inputs, which hooks take from
     every call that the loss is differentiated through; all other parameters, and weights that are shared or used
     without calling the layer, take steps of Adam.

@@ -30,7 +30,7 @@ class RunConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 1
     batch_size: int | None = None
-    schedule: str = "constant"
+    schedule: str = "auto"
     eval_batches: Sequence[int] = ()
     freeze_first: bool = False
     limit: int | None = None

@@ -49,10 +49,12 @@ def fit(
     batch, so a run that goes on sees the same samples.
 
     `schedule` is one of `SCHEDULES` and moves the learning rate after each batch; with "/epoch" added, as in
-    "cosine/epoch", after each epoch, as suits an offline method. `warmup` is the number of batches, or epochs, in which
-    the rate first rises to the optimizer's own (`altmin.training.schedule.Schedule`). Afterwards the optimizer has its
-    first rate again. Instead of both, `scheduler` is one of torch's on `method.optimizer`, or a function (optimizer) ->
-    scheduler, stepped after each epoch; `ReduceLROnPlateau` gets the first column that is measured.
+    "cosine/epoch", after each epoch, as suits an offline method. The default, "auto", is "decay": the rate falls to 0
+    in the last two fifths of the run; "constant" leaves it, and such a run may be prolonged. `warmup` is the number of
+    batches, or epochs, in which the rate first rises to the optimizer's own (`altmin.training.schedule.Schedule`).
+    Afterwards the optimizer has its first rate again. Instead of both, `scheduler` is one of torch's on
+    `method.optimizer`, or a function (optimizer) -> scheduler, stepped after each epoch; `ReduceLROnPlateau` gets the
+    first column that is measured.
 
     `precision` is that of products: "float32", "tf32" on a GPU, or "bf16" (`altmin.common.precision.using`); None
     leaves torch's own settings as they are.

@@ -3,6 +3,7 @@ torch's schedulers."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -29,6 +30,7 @@ def one_cycle(t: float) -> float:
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
+    "decay": lambda t: min(1.0, (1 - t) / 0.4),
     "linear": lambda t: 1 - t,
     "cosine": lambda t: half_wave(1.0, 0.0, t),
     "step": lambda t: 0.1 ** ((t >= 0.5) + (t >= 0.75)),
@@ -69,7 +71,7 @@ class Schedule(Rates):
     def __init__(self, run: RunConfig, optimizer: Any, per_epoch: int | None):
         shape, _, unit = run.schedule.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
-            raise unknown("schedule", run.schedule, [*SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
+            raise unknown("schedule", run.schedule, ["auto", *SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
         self.shape, self.warmup, self.by_epoch = SCHEDULES[shape], run.warmup, bool(unit)
         moves = shape != "constant" or run.warmup > 0
         if moves and per_epoch is None and not unit:
@@ -132,10 +134,15 @@ class TorchScheduler(Rates):
 
 
 def rates_of(run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Rates:
-    """Return what moves the learning rates of a run."""
+    """Return what moves the learning rates of a run: with the schedule "auto" the rate falls to 0 in the last two
+    fifths, by epochs where the batches of one are not known; it is constant where there is none or the run has no
+    length."""
     if run.scheduler is None:
+        if run.schedule == "auto":
+            unit = "/epoch" * (per_epoch is None)
+            run = replace(run, schedule="constant" if optimizer is None else f"decay{unit}")
         return Schedule(run, optimizer, per_epoch)
-    if run.schedule != "constant" or run.warmup:
+    if run.schedule not in ("auto", "constant") or run.warmup:
         raise ValueError("a schedule and a torch scheduler would both move the learning rate; give one of them")
     return TorchScheduler(run.scheduler, optimizer, columns)
 

@@ -105,7 +105,8 @@ def test_every_run_is_made_as_declared_and_says_where_it_comes_from(
     torch.manual_seed(1)
     method = methods.create("adam", models.create("mlp-1x4", (1, 28, 28), 10))
     x, y = made_up
-    history = fit(method, (x[:60], y[:60]), (x, y), epochs=2, batch_size=20, seed=1, eval_batches=[1, 4])
+    settings = {"epochs": 2, "batch_size": 20, "seed": 1, "eval_batches": [1, 4], "schedule": "constant"}
+    history = fit(method, (x[:60], y[:60]), (x, y), **settings)
     assert [point["test_accuracy"] for point in made["epochs"]] == [p["test_accuracy"] for p in history.epochs]
     assert made["batches"] == history.batches
 
