@@ -25,7 +25,7 @@ def digits(split, n):
 def main(seed=0):
     torch.manual_seed(seed)
     am = altmin.AltMin(Rows(), weights=altmin.LocalAdam(lr=0.005))
-    history = altmin.fit(am, digits("train", 4000), digits("test", 2000), epochs=3, batch_size=50)
+    history = altmin.fit(am, digits("train", 4000), digits("test", 2000), epochs=3, batch_size=50, schedule="constant")
     return history.epochs[-1]["test_accuracy"]
 
 

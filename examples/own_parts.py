@@ -31,7 +31,7 @@ def main(seed=0):
     x, y = load_digits(return_X_y=True)
     method = altmin.methods.create("am-signs", altmin.models.mlp(64, (64, 64), 10))
     train, test = (x[:1200], y[:1200]), (x[1200:], y[1200:])
-    return altmin.fit(method, train, test, epochs=20, batch_size=50).epochs[-1]["test_accuracy"]
+    return altmin.fit(method, train, test, epochs=20, batch_size=50, schedule="constant").epochs[-1]["test_accuracy"]
 
 
 if __name__ == "__main__":

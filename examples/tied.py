@@ -33,7 +33,7 @@ def main(seed=0):
     torch.manual_seed(seed)
     am = altmin.AltMin(Text(), weights=altmin.LocalAdam(lr=0.003))
     train, test = shakespeare("train", 30_000), shakespeare("test", 5_000)
-    return altmin.fit(am, train, test, epochs=3, batch_size=100).epochs[-1]["test_accuracy"]
+    return altmin.fit(am, train, test, epochs=3, batch_size=100, schedule="constant").epochs[-1]["test_accuracy"]
 
 
 if __name__ == "__main__":

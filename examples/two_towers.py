@@ -33,7 +33,8 @@ def correct(output, y):
 def main(seed=0):
     torch.manual_seed(seed)
     am = altmin.AltMin(Towers(), loss=nn.BCEWithLogitsLoss(), weights=altmin.LocalAdam(lr=0.003))
-    return altmin.fit(am, *likes(8000, 2000), epochs=6, batch_size=50, metrics=correct).epochs[-1]["test_correct"]
+    run = {"epochs": 6, "batch_size": 50, "schedule": "constant", "metrics": correct}
+    return altmin.fit(am, *likes(8000, 2000), **run).epochs[-1]["test_correct"]
 
 
 if __name__ == "__main__":
