@@ -58,6 +58,11 @@ def shown(text: str) -> list[str]:
     return [found[1] for found in PLACE.finditer(text)]
 
 
+def stale() -> list[tuple[Path, str]]:
+    """The documents whose tables differ from the results, each with its text as it should be."""
+    return [(path, text) for path in documents() if (text := filled(path.read_text())) != path.read_text()]
+
+
 def filled(text: str) -> str:
     """A document with its tables as the results have them. ValueError if one has an unknown name."""
     known = tables()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from reproduction.tables import ROOT, documents, filled
+from reproduction.tables import ROOT, stale
 
 
 def tables(
@@ -12,8 +12,8 @@ def tables(
         bool, typer.Option("--check", help="Write nothing; exit with 1 if a document differs from the results.")
     ] = False,
 ) -> int:
-    """Fill the tables of all documents, and docs/measured.json, from the results. Nothing is trained."""
-    changed = [(path, text) for path in documents() if (text := filled(path.read_text())) != path.read_text()]
+    """Fill the tables of all documents from the results. Nothing is trained."""
+    changed = stale()
     for path, text in changed:
         print(f"{path.relative_to(ROOT)}: {'differs from the results' if check else 'filled'}")
         if not check:

@@ -1,17 +1,35 @@
 """Documents quote the committed results, in tables of one registry."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+from reproduction import tables as of
 from reproduction.__main__ import run
-from reproduction.tables import documents, filled, markdown, shown, table, tables
+from reproduction.tables import ROOT, documents, filled, markdown, shown, table, tables
 
 
 def test_documents_quote_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     """If not: `python -m reproduction tables` fills them."""
     assert run(["tables", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_readme_has_no_number_of_its_own() -> None:
+    made = r"<!-- table: .*?<!-- end -->|```.*?```|Python 3.11|SA 3.0|lr=0.004"
+    text = re.sub(made, "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert re.findall(r"\d+\.\d+|\d+ ?%", text) == []
+
+
+def test_verify_names_documents_that_differ_from_the_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify"]) == 0
+    monkeypatch.setattr(of, "documents", lambda: [ROOT / "README.md"])
+    monkeypatch.setitem(tables.tables(), "readme", lambda: "other")
+    assert run(["verify"]) == 1
+    assert "README.md differs from the results" in capsys.readouterr().out
 
 
 def test_every_table_stands_in_a_document() -> None:
