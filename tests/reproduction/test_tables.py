@@ -25,7 +25,7 @@ def test_verify_names_documents_that_differ_from_the_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["verify"]) == 0
-    monkeypatch.setitem(tables.tables(), "readme", lambda: "other")
+    monkeypatch.setitem(tables(), "readme", lambda: "other")
     assert run(["verify"]) == 1
     assert "README.md differs from the results" in capsys.readouterr().out
 
