@@ -1,13 +1,14 @@
 """What the paper claims, what was found, and what judges share: the values of several runs beside each other.
 
-A claim is made of statements, each with its own criterion and verdict:
+A claim is made of statements, each with its own criterion and a verdict on the algorithm as the paper prints it:
 
-    reproduced  the algorithm as the paper prints it shows what the paper says; ours may do better still
-    exceeded    the printed algorithm does not show it, and ours does at least as well as the paper says
-    differs     neither does, as where an order of methods is decided by tuning or by seeds; with the reason
-    refuted     it is wrong; with the reason
+    reproduced      it shows what the paper says
+    undecided       an order of methods that the seeds do not decide
+    not reproduced  it does not show it; with the reason
+    refuted         the statement is wrong; with the reason
 
-A claim has the last of these that one of its statements has.
+and, where ours was measured too, whether with our step that is reached, or more. A claim has the last verdict that one
+of its statements has, and is reached if all of these are.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,20 +20,23 @@ from typing import Any
 from reproduction.results import Results, deviation, words
 from reproduction.run import Run
 
-VERDICTS = ("reproduced", "exceeded", "differs", "refuted")
+VERDICTS = ("reproduced", "undecided", "not reproduced", "refuted")
 """From the one that agrees most with the paper to the one that agrees least."""
+REACHED = ("reached", "not reached")
 NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """ours: the numbers, in words. spread: the largest standard deviation over seeds among them. because: the reason of
-    a verdict that is not "reproduced"."""
+    """numbers: in words. printed: the verdict on the algorithm as printed, "" if that was not measured. because: its
+    reason where it is not "reproduced". spread: the largest standard deviation over seeds among the numbers. ours:
+    whether our step reaches it, None if that was not measured."""
 
-    ours: str
-    verdict: str
+    numbers: str
+    printed: str
     because: str = ""
     spread: float | None = None
+    ours: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -47,47 +51,54 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """text: what the paper says, in one line. paper: its numbers."""
+    """text: what the paper says, in one line. paper: its numbers. note: said behind the text, by what was measured."""
 
     id: str
     text: str
     paper: str
     statements: Sequence[Statement]
+    note: Callable[[Results], str] = lambda results: ""
 
 
 def judged(claim: Claim, results: Results, remedy: str) -> dict[str, Any]:
-    """Return the claim's "verdict", and as "statements" what each of them says, its criterion, verdict, numbers
-    ("ours"), "spread" and reason ("because"). remedy: the command that makes missing runs."""
+    """Return the claim's verdict ("printed"), "reached" or "not reached" with our step ("ours"), and as "statements"
+    what each of them says, its criterion, "printed", "ours", "numbers", "spread" and reason ("because"). remedy: the
+    command that makes missing runs."""
     rows: list[dict[str, Any]] = []
     for each in claim.statements:
         try:
             found = each.judge(results)
         except KeyError:
             found = Finding("", NOT_RUN, f"make its runs with {remedy}")
-        rows.append({"text": each.text, "criterion": each.criterion, **vars(found)})
-    return {"claim": claim.id, "text": claim.text, "paper": claim.paper, "verdict": _of(rows), "statements": rows}
+        ours = "" if found.ours is None else REACHED[not found.ours]
+        rows.append({"text": each.text, "criterion": each.criterion, **vars(found), "ours": ours})
+    text = claim.text + claim.note(results)
+    return {"claim": claim.id, "text": text, "paper": claim.paper, **_of(rows), "statements": rows}
 
 
-def _of(statements: Sequence[Mapping[str, Any]]) -> str:
-    """Return the verdict on a claim with these statements."""
-    return max((each["verdict"] for each in statements), key=(*VERDICTS, NOT_RUN).index)
+def _of(statements: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the verdicts on a claim with these statements."""
+    orders = {"printed": ("", *VERDICTS, NOT_RUN), "ours": ("", *REACHED)}
+    return {name: max((each[name] for each in statements), key=order.index) for name, order in orders.items()}
 
 
 def merged(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return one row for those of several figures on the same claim, with the statements of all."""
     statements = [each for row in rows for each in row["statements"]]
-    return {**rows[0], "verdict": _of(statements), "statements": statements}
+    return {**rows[0], **_of(statements), "statements": statements}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return how many claims have each verdict, in words.
 
-    >>> summary([{"verdict": "exceeded"}, {"verdict": "differs"}, {"verdict": "differs"}])
-    'Of 3 claims: 0 reproduced, 1 exceeded, 2 differs, 0 refuted.'
+    >>> summary([{"printed": "undecided", "ours": "reached"}, {"printed": "refuted", "ours": ""}])
+    'Of 2 claims as printed: 0 reproduced, 1 undecided, 0 not reproduced, 1 refuted. With our step: 1 of 1 reached.'
     """
-    found = [row["verdict"] for row in rows]
-    names = [*VERDICTS, *([NOT_RUN] if NOT_RUN in found else [])]
-    return f"Of {len(rows)} claims: " + ", ".join(f"{found.count(name)} {name}" for name in names) + "."
+    printed, ours = ([row[name] for row in rows] for name in ("printed", "ours"))
+    names = [*VERDICTS, *([NOT_RUN] if NOT_RUN in printed else [])]
+    counts = ", ".join(f"{printed.count(name)} {name}" for name in names)
+    reached = f"{ours.count(REACHED[0])} of {sum(map(ours.count, REACHED))} reached"
+    return f"Of {len(rows)} claims as printed: {counts}. With our step: {reached}."
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,10 @@ class Compared:
         """Return the others of which `one` is not ahead by more than the margin."""
         return [each for each in others if self[one] <= self[each] + self.margin(one, each)]
 
+    def near(self, one: str, others: Iterable[str]) -> bool:
+        """Return whether there is one of the others from which `one` differs by no more than the margin."""
+        return any(abs(self[one] - self[each]) <= self.margin(one, each) for each in others)
+
     def level(self, least: float = 0.0) -> bool:
         """Return whether the first is not behind any rival by more than the margin."""
         return not self.behind(self.first, self.rivals, least)
@@ -168,20 +183,20 @@ def statement(
     text: str,
     criterion: str,
     groups: Callable[[Results], Sequence[Compared]],
-    reproduced: Callable[..., bool],
-    exceeded: Callable[..., bool] = lambda *found: False,
+    printed: Callable[..., bool],
+    ours: Callable[..., bool] | None = None,
     because: str | Callable[..., str] = "",
-    more: Callable[..., str] = lambda *found: "",
+    undecided: Callable[..., bool] = lambda *found: False,
 ) -> Statement:
-    """Return a statement about groups of runs. reproduced, exceeded: functions of the groups that decide whether the
-    criteria of these verdicts are met; with neither the verdict is "differs". because: its reason, left out where the
-    verdict is "reproduced". more: said beside the numbers."""
+    """Return a statement about groups of runs. printed, ours: functions of the groups that decide whether the printed
+    algorithm, and ours, meet the criterion. undecided: whether the printed one misses it by no more than the seeds
+    explain. because: the reason, left out where the verdict is "reproduced"."""
 
     def judge(results: Results) -> Finding:
         found = groups(results)
-        verdict = "reproduced" if reproduced(*found) else "exceeded" if exceeded(*found) else "differs"
+        verdict = VERDICTS[0 if printed(*found) else 1 if undecided(*found) else 2]
         reason = because if isinstance(because, str) else because(*found)
-        text = "; ".join(filter(None, [*map(str, found), more(*found)]))
-        return Finding(text, verdict, "" if verdict == "reproduced" else reason, max(each.spread for each in found))
+        reason, spread = "" if verdict == VERDICTS[0] else reason, max(each.spread for each in found)
+        return Finding("; ".join(map(str, found)), verdict, reason, spread, None if ours is None else ours(*found))
 
     return Statement(text, criterion, judge)

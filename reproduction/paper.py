@@ -19,6 +19,8 @@ CONNECTED = {
     "fig4": "Figure 4: CIFAR-10, 50 epochs",
     "fig5": "Figure 5: HIGGS",
 }
+NAMES = ("ours", "criterion", "numbers", "because")
+"""What a statement has besides its text and its verdict as printed."""
 OTHERS = {
     "fig6": "Figure 6: recurrent net, 15 units",
     "rnn50": "Appendix B: recurrent net, 50 units",
@@ -37,10 +39,10 @@ def claims() -> str:
     rows = verdicts()
     lines = []
     for row in rows:
-        found = [each["verdict"] for each in row["statements"]]
+        found = [each["printed"] for each in row["statements"] if each["printed"]]
         parts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in dict.fromkeys(found))
-        lines.append([row["claim"], row["text"], row["paper"], f"**{row['verdict']}**", parts])
-    head = ["claim", "what the paper says", "its value", "verdict", "of its statements"]
+        lines.append([row["claim"], row["text"], row["paper"], f"**{row['printed']}**", row["ours"], parts])
+    head = ["claim", "what the paper says", "its value", "as printed", "with our step", "statements, as printed"]
     return f"{summary(rows)}\n\n{markdown(head, lines)}"
 
 
@@ -64,11 +66,11 @@ def statements(titles: dict[str, str]) -> str:
         for claim in figure.claims:
             row = judged(claim, found, f"python -m reproduction figure {name}")
             rows = [
-                [each["text"], f"**{each['verdict']}**", each["criterion"], each["ours"], each["because"]]
+                [each["text"], f"**{each['printed'] or '-'}**", *(each[name] for name in NAMES)]
                 for each in row["statements"]
             ]
             parts.append(f"**{claim.id}.** {claim.text} ({claim.paper}).\n")
-            parts.append(markdown(["statement", "verdict", "criterion", "found", "because"], rows) + "\n")
+            parts.append(markdown(["statement", "as printed", "with our step", *NAMES[1:]], rows) + "\n")
     return "\n".join(parts)
 
 

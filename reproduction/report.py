@@ -13,7 +13,8 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; } img {
 max-width: 100%; } table { border-collapse: collapse; font-size: 14px; } .scroll { overflow-x: auto; } th, td { padding:
 .25rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; } summary { cursor: pointer;
-padding: .25rem 0; } b.reproduced, b.exceeded { color: #05674b; } b.differs { color: #8a4b00; } b.refuted { color:
+padding: .25rem 0; } b.reproduced, b.reached { color: #05674b; } b.undecided,
+b.not-reproduced, b.not-reached { color: #8a4b00; } b.refuted { color:
 #93195b; } code { background: #f3f3f3; padding: .1rem .3rem; } @media (prefers-color-scheme: dark) { body { background:
 #161616; color: #ddd; } img { background: white; }
   code { background: #2a2a2a; } th, td { border-color: #444; } a { color: #7ab8ff; } b { filter: brightness(2); } }
@@ -37,13 +38,15 @@ def _claim(row: Mapping[str, Any]) -> str:
     statements = [
         [
             escape(each["text"]),
-            _verdict(each["verdict"]),
-            *(escape(each[key]) for key in ("criterion", "ours", "because")),
+            _verdict(each["printed"]),
+            _verdict(each["ours"]),
+            *(escape(each[key]) for key in ("criterion", "numbers", "because")),
         ]
         for each in row["statements"]
     ]
-    head = f"{row['claim']} {escape(row['text'])}: {_verdict(row['verdict'])}"
-    table = _table(["statement", "verdict", "criterion", "found", "because"], statements)
+    ours = f", with our step {_verdict(row['ours'])}" if row["ours"] else ""
+    head = f"{row['claim']} {escape(row['text'])}: as printed {_verdict(row['printed'])}{ours}"
+    table = _table(["statement", "as printed", "with our step", "criterion", "numbers", "because"], statements)
     return f"<details><summary>{head}</summary><p>The paper: {escape(row['paper'])}</p>{table}</details>"
 
 

@@ -131,7 +131,11 @@ def outperformed(
     def close(found: Compared) -> list[str]:
         return [f"{a} is not ahead of {b}" for a in online for b in found.not_ahead(a, offline)]
 
-    groups = ends(runs, net, (*online, *offline))
     return statement(
-        f"{net}: {text}", criterion, groups, lambda found: not close(found), because=lambda f: "; ".join(close(f))
+        f"{net}: {text}",
+        criterion,
+        ends(runs, net, (*online, *offline)),
+        lambda found: not close(found),
+        because=lambda found: "; ".join(close(found)),
+        undecided=lambda found: not any(found.behind(name, offline) for name in online),
     )

@@ -32,21 +32,23 @@ def lenet(name: str, data: str, increment: float) -> Figure:
 
     above_sgd = statement(
         f"{data}: AM-Adam clearly above SGD",
-        "after ten epochs the printed AM-Adam (or ours, beside a searched SGD) is ahead of SGD by more than twice the "
+        "after ten epochs the printed AM-Adam (and ours, beside a searched SGD) is ahead of SGD by more than twice the "
         "standard error",
         found,
         lambda printed, ours: not printed.not_ahead("am-adam-printed", [SGD]),
         lambda printed, ours: not ours.not_ahead("am-adam", ["sgd"]),
         "SGD ends level: its best rate in the paper's grid was the largest, and larger ones are better",
+        lambda printed, ours: printed.near("am-adam-printed", [SGD]),
     )
     below_adam = statement(
         f"{data}: AM-Adam somewhat below Adam",
-        "after ten epochs the printed AM-Adam is below Adam; exceeded if ours is level with a searched Adam, within "
+        "after ten epochs the printed AM-Adam is below Adam; ours is level with a searched Adam, within "
         "twice the standard error, or above",
         found,
         lambda printed, ours: printed["am-adam-printed"] < printed[ADAM],
         lambda printed, ours: not ours.behind("am-adam", ["adam"]),
         "AM-Adam is not below Adam",
+        lambda printed, ours: printed.near("am-adam-printed", [ADAM]),
     )
     text = "LeNet-5: AM-Adam clearly above SGD, somewhat below Adam (MNIST and Fashion-MNIST)"
     return Figure(

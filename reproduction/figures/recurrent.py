@@ -33,8 +33,8 @@ def elman(name: str, units: int, rates: tuple[float, ...], paper: Mapping[str, f
 
     like_adam = statement(
         f"d = {units}: AM-Adam is like Adam in the first epoch",
-        "after one epoch the printed AM-Adam (or ours, beside a searched Adam) is not behind Adam by more than 0.02 or "
-        "twice the standard error",
+        "after one epoch the printed AM-Adam (and ours, beside a searched Adam) is not behind Adam by more than 0.02 "
+        "or twice the standard error",
         after(1),
         lambda printed, ours: not printed.behind("am-adam-printed", [ADAM], 0.02),
         lambda printed, ours: not ours.behind("am-adam", ["adam"], 0.02),
@@ -42,11 +42,12 @@ def elman(name: str, units: int, rates: tuple[float, ...], paper: Mapping[str, f
     )
     above_sgd = statement(
         f"d = {units}: AM-Adam is above SGD up to epoch 6",
-        "the printed AM-Adam (or ours, beside a searched SGD) is above SGD after epochs 1, 3 and 6",
+        "the printed AM-Adam (and ours, beside a searched SGD) is above SGD after epochs 1, 3 and 6",
         after(1, 3, 6),
         lambda *found: all(printed["am-adam-printed"] > printed[SGD] for printed in found[::2]),
         lambda *found: all(ours["am-adam"] > ours["sgd"] for ours in found[1::2]),
         "the printed AM-Adam is not above SGD at the paper's rate",
+        lambda *found: all(printed.near("am-adam-printed", [SGD]) or printed.above() for printed in found[::2]),
     )
 
     def apart(printed: Compared) -> float:
@@ -54,7 +55,7 @@ def elman(name: str, units: int, rates: tuple[float, ...], paper: Mapping[str, f
 
     matches_sgd = statement(
         f"d = {units}: AM-Adam matches SGD afterwards",
-        "after ten epochs the printed AM-Adam is within 0.02 of SGD; exceeded if ours, beside a searched SGD, is not "
+        "after ten epochs the printed AM-Adam is within 0.02 of SGD; ours, beside a searched SGD, is not "
         "behind it by more than twice the standard error",
         after(10),
         lambda printed, ours: abs(apart(printed)) <= 0.02,

@@ -25,6 +25,7 @@ def test_verify_names_documents_that_differ_from_the_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["verify"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:19]] == [f"C{n}" for n in range(1, 20)]
     monkeypatch.setitem(tables(), "readme", lambda: "other")
     assert run(["verify"]) == 1
     assert "README.md differs from the results" in capsys.readouterr().out
