@@ -1,6 +1,7 @@
 """A figure's picture from its results alone: mean and spread over seeds, the paper's stated values as marks."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from statistics import mean
 
@@ -15,14 +16,12 @@ from reproduction.figure import Curve, Figure, Mark
 from reproduction.results import Results
 
 ROW = 3
-"""Panels side by side; of four, and of a picture with several axes, two with all theirs."""
+"""Panels side by side; of four two, and of a picture with several axes all, with a row for each axis."""
 MARKED = 8
 """Places up to which each is written at a logarithmic axis."""
 ACCURACIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97, 0.98, 0.985, 0.99)
 """Ticks of a logit scale of accuracies."""
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
-NEAR = 0.06
-"""Largest distance of two marks, as a part of a panel's height, that share a text."""
 
 
 def draw(figure: Figure, results: Results, file_format: str = "png", note: str = "") -> bytes:
@@ -31,17 +30,17 @@ def draw(figure: Figure, results: Results, file_format: str = "png", note: str =
     drawn = figure.axes[: figure.drawn]
     curves = {axis: figure.curves(results, axis) for axis in drawn}
     shown = {(curve.panel, axis) for axis in drawn for curve in curves[axis]}
-    every = [(panel, axis) for panel in figure.panels for axis in drawn]
+    every = [(panel, axis) for axis in drawn for panel in figure.panels]
     cells = [cell for cell in every if cell in shown or cell[1] == drawn[0]]
-    across = min(2 * len(drawn) if len(drawn) > 1 or len(cells) == 4 else ROW, len(cells))
+    across = len(figure.panels) if len(drawn) > 1 else min(2 if len(cells) == 4 else ROW, len(cells))
     down = -(-len(cells) // across)
     picture = Picture(figsize=(3.2 + 4.8 * across, 4.2 * down), layout="constrained")
     grid = iter(picture.subplots(down, across, squeeze=False, sharey="row" if figure.level else False).flat)
     lines: dict[str, Line2D] = {}
     for (panel, axis), axes in zip(cells, grid, strict=False):
-        lines |= _panel(axes, [curve for curve in curves[axis] if curve.panel == panel], figure)
+        lines |= _panel(axes, figure.shown([curve for curve in curves[axis] if curve.panel == panel]), figure)
         _scales(axes, figure, panel)
-        _marks(axes, [stated for stated in figure.marks if stated.panel == panel and axis == drawn[0]])
+        _marks(axes, [m for m in figure.marks if m.panel == panel and axis == drawn[0]], figure.of(panel, "measure"))
         axes.set_title(panel, loc="left", fontweight="bold")
         axes.set(xlabel=axis, ylabel=figure.measured(panel))
     for axes in grid:
@@ -103,42 +102,23 @@ def _apart(places: Sequence[float]) -> list[float]:
     """
     chosen = list(places[:1])
     for place in places:
-        if place >= 1.5 * chosen[-1]:
+        if place >= 1.6 * chosen[-1]:
             chosen.append(place)
     return chosen
 
 
-def _marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """Draw stars at what the paper, or another source, states; those of one place, or nearly so, have one text."""
+def _marks(axes: Axes, marks: Sequence[Mark], measure: str) -> None:
+    """Draw stars at what the paper, or another source, states, and say what they are in the corner that curves leave
+    free: above those that fall, below those that rise."""
+    lines = []
+    for source in dict.fromkeys(stated.source for stated in marks):
+        names = ", ".join(stated.name for stated in marks if stated.source == source)
+        lines += textwrap.wrap(f"\u2605 {source}: {names}", 46)
     for stated in marks:
         axes.plot(stated.x, stated.y, marker="*", markersize=12, linestyle="none", color="0.4", zorder=5)
-    groups: list[list[Mark]] = []
-    for stated in sorted(marks, key=lambda each: (each.x, each.y)):
-        last = groups[-1][-1] if groups else None
-        same = last is not None and (last.x, last.source) == (stated.x, stated.source)
-        if last is not None and same and _place(axes, stated)[1] - _place(axes, last)[1] < NEAR:
-            groups[-1].append(stated)
-        else:
-            groups.append([stated])
-    for group in groups:
-        left = _place(axes, group[0])[0] > 0.4
-        axes.annotate(
-            f"{group[0].source}: {', '.join(each.name for each in group)}",
-            (group[0].x, group[0].y),
-            xytext=(-9 if left else 9, -2),
-            textcoords="offset points",
-            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
-            fontsize=8,
-            color="0.3",
-            va="center",
-            ha="right" if left else "left",
-        )
-
-
-def _place(axes: Axes, stated: Mark) -> tuple[float, float]:
-    """Return where a mark is in its panel, from 0 to 1 in both directions."""
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((stated.x, stated.y)))
-    return float(x), float(y)
+    falls = measure.endswith(("loss", "error"))
+    y, va = (0.97, "top") if falls else (0.03, "bottom")
+    axes.text(0.98, y, "\n".join(lines), transform=axes.transAxes, fontsize=8, color="0.3", va=va, ha="right")
 
 
 def tidy(axes: Axes) -> None:

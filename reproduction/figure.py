@@ -13,12 +13,16 @@ from reproduction.results import RESULTS, Measurement, Results, Setting, Tick
 from reproduction.search import Search
 
 Points = Sequence[tuple[float, float]]
+MOST = 6
+"""Curves in a panel of a figure that says which come first."""
 FOLDERS = ("figures", "measurements")
 """Packages whose modules declare figures: each has some in a list FIGURES, unless its name begins with an
 underscore."""
 
 # Okabe and Ito's colours, which people with any kind of colour vision can distinguish; markers help in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#000000", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
+METHODS = ("am-mem", "am-adam", "adam", "sgd", "muon", "soap", "k-fac")
+"""Methods with the same colour in all pictures, in the order of COLOURS."""
 LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -63,7 +67,7 @@ class Figure:
     "x" and "y" have a logarithmic scale. searches: how settings are looked for. quick: makes a measurement smaller for
     `--quick`, or leaves it out (None). drawn: how many of the axes the picture has. family: of a curve's name; those of
     one family have the same colour, and another line each. level: whether the panels of a row have one vertical scale.
-    right: where the picture ends.
+    right: where the picture ends. first: names of curves, of which each panel shows the first `MOST`; all if empty.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Figure:
     family: Callable[[str], str] = lambda name: name
     level: bool = False
     right: float | None = None
+    first: Sequence[str] = ()
 
     @property
     def results(self) -> Results:
@@ -99,10 +104,23 @@ class Figure:
 
     def looks(self, name: str) -> dict[str, Any]:
         """Return colour, marker and line of a curve, as matplotlib calls them."""
-        families = [self.family(each) for each in self.names]
-        kinds, own = list(dict.fromkeys(families)), self.family(name)
-        alike = [each for each, kind in zip(self.names, families, strict=True) if kind == own]
-        return style(kinds.index(own), alike.index(name))
+        shown = [each for each in self.names if each in self.first] if self.first else self.names
+        families = {each: self.family(each).lower() for each in shown}
+        known = [kind for kind in METHODS if kind in families.values()]
+        others = [kind for kind in dict.fromkeys(families.values()) if kind not in METHODS]
+        free = [i for i, kind in enumerate(METHODS) if kind not in known]
+        free += range(len(COLOURS), len(COLOURS) + len(others))
+        numbers = {kind: METHODS.index(kind) for kind in known} | dict(zip(others, free, strict=False))
+        alike = [each for each in shown if families[each] == families[name]]
+        return style(numbers[families[name]], alike.index(name))
+
+    def shown(self, curves: Sequence["Curve"]) -> list["Curve"]:
+        """Return those curves of one panel that the picture shows."""
+        if not self.first:
+            return list(curves)
+        return sorted((each for each in curves if each.name in self.first), key=lambda c: self.first.index(c.name))[
+            :MOST
+        ]
 
     def measured(self, panel: str) -> str:
         """Return what the curves of a panel show."""

@@ -100,6 +100,7 @@ CONTINUAL = Figure(
     runs=list(RUNS.values()),
     axes=("tasks",),
     minutes=8,
+    first=(KEPT, PRINTED, "Adam", "replay", "EWC", "ridge, random features"),
     claims=[Claim("C19", TEXT, "a hypothesis, no numbers", list(map(lessens, SEQUENCES)))],
 )
 FIGURES = [CONTINUAL]

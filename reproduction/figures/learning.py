@@ -22,6 +22,7 @@ OPPONENTS = [
     Opponent("Shampoo", "shampoo", steps=10),
     Opponent("K-FAC", "kfac", steps=10),
 ]
+FIRST = ("AM-mem", "Adam", "Muon", "SOAP", "K-FAC", "AdamW", "SGD")
 MARKS = (25, 50, 150, 250)
 RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
 LOWER = (0.0005, 0.001, 0.002, 0.004, 0.008)
@@ -33,7 +34,7 @@ GPT: dict[str, Any] = {
     **{"shown": "validation", "precision": "tf32"},
 }
 TASKS = [
-    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", "timed": "cuda", **MNIST}, RATES),
+    Task("mlp-2x100", "mlp-2x100, MNIST", {"model": "mlp-2x100", **MNIST}, RATES),
     Task("mlp-20x100", "mlp-20x100, MNIST", {"model": "mlp-20x100", **MNIST}, LOWER),
     Task(
         "mlp-2x100-long",
@@ -42,7 +43,7 @@ TASKS = [
         RATES[:4],
         decays=(0.0, 0.01, 0.1),
     ),
-    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", "timed": "cuda", **MNIST}, RATES),
+    Task("lenet5", "lenet5, MNIST", {"model": "lenet5", **MNIST}, RATES),
     Task("lenet5-long", "lenet5, MNIST, ten epochs", {"model": "lenet5", "data": "mnist", **TEN}, LOWER),
     Task("fashion", "lenet5, Fashion-MNIST", {"model": "lenet5", "data": "fashion-mnist", **FIVE}, RATES),
     Task(
@@ -123,10 +124,10 @@ LEARNING = Figure(
     name="learning",
     title="How soon nets learn: every method at its best rate",
     runs=[run for runs, _ in MADE for run in runs],
-    axes=("samples", "seconds"),
+    axes=("samples",),
     minutes=120,
     log="x",
-    drawn=2,
+    first=FIRST,
     searches=[search for _, searches in MADE for search in searches],
     marks=[
         Mark("autoencoder, MNIST", 50_000 * epoch, loss, f"{name} {loss}", "published")
@@ -156,9 +157,11 @@ SECONDS = Figure(
         for run in learners("learning", task, OPPONENTS)[0]
         if run.name not in ("SGD", "Shampoo", "AdamW" if task.name != "fashion" else "AM-Adam")
     ],
-    axes=("seconds", "samples"),
+    axes=("samples", "seconds"),
     minutes=12,
     log="x",
+    drawn=2,
+    first=("CoActivation", *FIRST),
     quick=lambda run: run.reduced() if run.task == "mlp-2x100" else None,
 )
 

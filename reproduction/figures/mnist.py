@@ -189,6 +189,10 @@ inferior = statement(
 FIG2 = Figure(
     name="fig2",
     title="MNIST, 50 epochs: online, offline, ADMM",
+    first=(
+        *("am-adam-printed", "am-mem-printed", ADAM, "am-adam-offline-printed", "am-mem-offline-printed", "admm"),
+        *("am-adam", "am-mem", "adam", "sgd", "am-adam-offline", "am-mem-fitted-offline"),
+    ),
     runs=list(RUNS2.values()),
     minutes=13,
     searches=SEARCHES2,

@@ -62,7 +62,7 @@ def test_a_panel_for_each_net_a_curve_for_each_run_and_marks(pictures: list[Pict
     curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
     assert curves["adam"] == pytest.approx([0.3]), "the mean of the seeds"
     assert curves["plain"] == [0.5]
-    assert [text.get_text() for text in right.texts] == ["paper: AM-Adam 0.98"]
+    assert [text.get_text() for text in right.texts] == ["★ paper: AM-Adam 0.98"]
     assert [list(line.get_ydata()) for line in right.lines] == [[0.7], [0.98]]
     assert [text.get_text() for text in pictures[0].legends[0].get_texts()] == ["adam", "plain"], "once for all panels"
     assert pictures[0].get_suptitle() == "the title\na note"
