@@ -121,6 +121,18 @@ def test_a_model_whose_layers_are_not_seen_is_said_once():
         stepped(model, optimizer, x, y)
 
 
+def test_another_model_than_that_of_the_optimizer_is_said():
+    first, second = (nn.Linear(3, 2) for _ in range(2))
+    optimizer = CoActivation(first)
+    first(torch.randn(5, 3)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.param_groups[0]["params"] = list(second.parameters())  # as a loop of tasks does
+    second(torch.randn(5, 3)).square().mean().backward()
+    with pytest.warns(UserWarning, match="another model is trained"):
+        optimizer.step()
+
+
 def _sharded_rank(rank: int, path: str) -> None:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 

@@ -23,8 +23,8 @@ ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
 """The state of every parameter, and what that of weights with a memory has besides."""
 UNSEEN = (
     "CoActivation has seen no inputs of a layer, so all parameters take steps of Adam: the model calls no nn.Linear, "
-    "convolution or recurrent layer, or was compiled and called before it got the optimizer (then call "
-    "torch.compiler.reset())"
+    "convolution or recurrent layer, or another model is trained than it was given, or it was compiled and called "
+    "before it got the optimizer (then call torch.compiler.reset())"
 )
 
 
@@ -127,7 +127,8 @@ class CoActivation(torch.optim.Optimizer):
     @_disable_dynamo  # torch.compile refuses kernels that change in place what it has not traced
     def _step(self) -> None:
         recorders = {recorder.p: recorder for recorder in self.recorders if recorder.is_whole}
-        news = self._measured() if self._is_due() else {}
+        due = self._is_due()
+        news = self._measured() if due else {}
         rows, steps = [], []
         self.count += self.only is None
         for group in self.param_groups:
@@ -154,7 +155,7 @@ class CoActivation(torch.optim.Optimizer):
                 steps.append(step)
                 rows.append(Row(p, g, step, mean, square, lr, decay, layer))
         if rows:
-            if self.count == 1 and all(row.layer is None for row in rows):
+            if due and all(row.layer is None for row in rows):
                 warnings.warn(UNSEEN, stacklevel=5)
             count_up(steps, None)
             step_(self.memory, self.beta, rows)
