@@ -79,7 +79,7 @@ class CoActivation(torch.optim.Optimizer):
                 "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
                 f"parameters CoActivation(parameters, model=model), given {given}"
             )
-        self.model, self.beta, self.rows, self.only = model, beta, rows, None
+        self.model, self.beta, self.rows, self.only, self.said = model, beta, rows, None, False
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         every_one = {p for group in self.param_groups for p in group["params"]}
         if not any(p.requires_grad for p in every_one):
@@ -155,7 +155,8 @@ class CoActivation(torch.optim.Optimizer):
                 steps.append(step)
                 rows.append(Row(p, g, step, mean, square, lr, decay, layer))
         if rows:
-            if due and all(row.layer is None for row in rows):
+            if due and not self.said and all(row.layer is None for row in rows):
+                self.said = True
                 warnings.warn(UNSEEN, stacklevel=5)
             count_up(steps, None)
             step_(self.memory, self.beta, rows)
@@ -243,7 +244,7 @@ class CoActivation(torch.optim.Optimizer):
         return re.sub(r"\n +updates: \d+", "", super().__repr__())
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("memory", "beta", "rows", "only", "model", "recorders")}
+        own = {name: getattr(self, name) for name in ("memory", "beta", "rows", "only", "said", "model", "recorders")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
