@@ -221,3 +221,26 @@ def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: N
     y = torch.func.functional_call(torch.nn.Linear(5, 2, bias=False, dtype=F64), {"weight": p}, data[0][0])
     torch.testing.assert_close(torch.autograd.grad(y.sum(), p)[0], data[0][0].sum(0).expand(2, 5))
     same(state(compiled), state(ordinary), 1e-7)
+
+
+class Margin(torch.nn.Module):
+    margin = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.margin = 0.5
+
+    def forward(self, o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (o + self.margin).square().mean()
+
+
+@pytest.mark.parametrize("loss", [Margin, lambda: lambda o, y: o.square().mean()], ids=["setting", "function"])
+def test_a_loss_of_ones_own_stays_as_recorded(loss: Any) -> None:
+    recorded, (x, y) = Recorded(altmin.AltMin(mlp(5, 5).to(F64), loss()), fuse=False), NETS["normed"].batches(1)[0]
+    recorded.step(x, y)
+    if loss is Margin:
+        vars(recorded.method)["loss"].margin = 0.9
+    else:
+        recorded.method.loss = lambda o, y: (o - 1).square().mean()
+    with pytest.raises(ValueError, match="changed"):
+        recorded.step(x, y)

@@ -329,11 +329,14 @@ class AdaptedLoss:
 
 
 def options_of(loss: Any) -> list[Any]:
-    """Return the options that a loss of torch has now, adapted or not: numbers, texts, and where its tensors lie."""
+    """Return the options that a loss has now, adapted or not: numbers, texts, and where its tensors lie; and the loss
+    itself if it is one of the user's."""
     function = getattr(loss, "function", loss)
-    known = vars(function) if isinstance(function, nn.modules.loss._Loss | CrossEntropy) else {}
+    known = vars(function) if isinstance(function, nn.Module | CrossEntropy) else {}
     plain = [v for name, v in known.items() if name != "training" and isinstance(v, int | float | str)]
-    return [type(loss), *plain, *(None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())]
+    own = [] if isinstance(function, nn.modules.loss._Loss | Loss) else [function]
+    tensors = (None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())
+    return [type(loss), *own, *plain, *tensors]
 
 
 def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> LossFunction:
