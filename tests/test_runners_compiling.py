@@ -223,6 +223,57 @@ def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: N
     same(state(compiled), state(ordinary), 1e-7)
 
 
+class Backwards(torch.autograd.Function):
+    """The identity, whose gradient is turned around."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return -g
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned: torch.Tensor = Backwards.apply(x)
+        return turned
+
+
+def turned_loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(Backwards.apply(o), y)
+
+
+@pytest.mark.filterwarnings("ignore:a step is recorded without")
+@pytest.mark.parametrize("loss", [None, turned_loss], ids=["in a block", "in the loss"])
+def test_a_gradient_of_ones_own_is_never_lost(loss: Any, traced: None) -> None:
+    """Compiled, an autograd.Function would be its forward alone."""
+    model = torch.nn.Sequential(*mlp(5, 5)[:-1], *([] if loss else [Turned()]), mlp(5, 5)[-1]).to(F64)
+    ordinary, compiled, recorded = (
+        altmin.AltMin(copy.deepcopy(model), loss, compile=whether) for whether in (False, True, False)
+    )
+    for x, y in NETS["normed"].batches(2):
+        assert float(compiled.step(x, y).loss) == float(ordinary.step(x, y).loss)
+    same_models(compiled.model, ordinary.model, 0.0)
+    with pytest.raises(ValueError, match=r"autograd\.Function"):
+        Recorded(recorded).step(x, y)
+    assert recorded.updates.count == 0
+    same_models(recorded.model, model, 0.0)
+
+
+def test_a_loss_that_torch_func_cannot_differentiate_is_refused() -> None:
+    seen = torch.zeros((), dtype=F64)
+
+    def loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.add_(1)
+        return o.square().mean()
+
+    recorded = Recorded(altmin.AltMin(mlp(5, 5).to(F64), loss), fuse=False)
+    with pytest.raises(ValueError, match="loss"):
+        recorded.step(*NETS["normed"].batches(1)[0])
+
+
 class Margin(torch.nn.Module):
     margin = 0.0
 

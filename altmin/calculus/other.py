@@ -250,8 +250,12 @@ class FunctionalModule(AnyModule):
         p = [q.detach() for q in p]
         plain = _layer_by_layer() if self.fuses else nullcontext()
         kernels = _plain_kernels() if self.recurs else sdpa_kernel(SDPBackend.MATH)
-        with kernels, plain:  # the other kernels have no forward derivative
-            return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
+        try:
+            with kernels, plain:  # the other kernels have no forward derivative
+                return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
+        except NotImplementedError as error:
+            what = f"{self.module._get_name()} has no forward derivative in torch"
+            raise ValueError(f"{what}, which recorded steps and ensembles take: {error}") from error
 
 
 @dataclass

@@ -294,8 +294,25 @@ class FunctionalLoss(AnyLoss):
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         gradient = torch.func.grad_and_value(self.function)
-        delta, value = gradient(output, y)
-        return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
+
+        def hessian(q: Tensor) -> Tensor:
+            try:
+                return torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0]
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # torch has no second derivative of it
+                return torch.zeros_like(q)
+
+        try:
+            delta, value = gradient(output, y)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the loss is no function that torch.func differentiates, as recorded steps and ensembles do: {words}"
+            ) from error
+        return Evaluation(value, delta, hessian)
 
 
 def adapt(loss: LossFunction) -> Loss:

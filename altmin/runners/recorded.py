@@ -81,11 +81,12 @@ class Recorded(Wrapper):
         """Take one mini-batch. how: what the method's own step takes besides, the same for all that are replayed."""
         if isinstance(x, Tensor) and how.get("sample_weight") is None and self._is_recorded(x, y, how):
             self.x, self.y = _placed(self.x, x), _placed(self.y, y)
-            values = self.programs[self.captured.begin_step()]().clone()
-            self.unseen += 1
-            if self.unseen >= CHECK_EVERY:
-                self.synchronize()
-            return self.captured.metrics(values)
+            values = self._replayed()
+            if values is not None:
+                self.unseen += 1
+                if self.unseen >= CHECK_EVERY:
+                    self.synchronize()
+                return self.captured.metrics(values)
         if not self.others and not self.quiet:
             warnings.warn(
                 "a batch takes the ordinary step: not of the shape and in the modes (train, eval) that were recorded, "
@@ -95,6 +96,21 @@ class Recorded(Wrapper):
         self.others += 1
         self.synchronize()
         return self.method.step(x, y, **how)
+
+    def _replayed(self) -> Tensor | None:
+        """Return the values of the next step. ValueError if it is no function of tensors; if quiet, None,
+        and nothing is recorded any more."""
+        kind, counter = self.captured.begin_step(), self.captured.counter
+        try:
+            return self.programs[kind]().clone()
+        except ValueError:
+            if counter is not None:
+                counter.count -= 1
+            if not self.quiet:
+                raise
+            self.synchronize()
+            self.programs, self.possible = {}, False
+            return None
 
     def _is_recorded(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> bool:
         """Return whether the step of such a batch is recorded, which it is now if it is the first one."""
