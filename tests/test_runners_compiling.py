@@ -262,6 +262,28 @@ def test_a_gradient_of_ones_own_is_never_lost(loss: Any, traced: None) -> None:
     same_models(recorded.model, model, 0.0)
 
 
+def hooked_loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if o.requires_grad:
+        o.register_hook(lambda g: 2 * g)
+    return torch.nn.functional.cross_entropy(o, y)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.filterwarnings("ignore:a step is recorded without")
+def test_hooks_of_a_loss_on_its_output_are_never_lost() -> None:
+    sgd = altmin.LocalSGD(0.5)
+    made = [
+        altmin.AltMin(mlp(5, 5).to(F64), hooked_loss, weights=sgd, codes=altmin.GradientCodes(0.0)) for _ in range(2)
+    ]
+    made[1].model.load_state_dict(made[0].model.state_dict())
+    ordinary, recorded = made[0], Recorded(made[1])
+    for x, y in NETS["normed"].batches(2):
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same_models(recorded.model, ordinary.model, 1e-7)
+
+
 def test_a_loss_that_torch_func_cannot_differentiate_is_refused() -> None:
     seen = torch.zeros((), dtype=F64)
 

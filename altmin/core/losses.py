@@ -293,7 +293,8 @@ class FunctionalLoss(AnyLoss):
     """`AnyLoss` by `torch.func`."""
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        gradient = torch.func.grad_and_value(self.function)
+        # compiled, an argument itself would look as if it needed no gradient
+        gradient = torch.func.grad_and_value(lambda o, y: self.function(o.view_as(o), y))
 
         def hessian(q: Tensor) -> Tensor:
             try:
