@@ -235,6 +235,15 @@ class FunctionalModule(AnyModule):
             y, pull, buffers = torch.func.vjp(call, *given, has_aux=True)  # type: ignore[misc]
         return y, _PulledPass(context, xs, p, y, start, buffers, None, None, pull)
 
+    def jvp(self, p: Params, saved: Pass, u: Any) -> Any:
+        try:
+            return super().jvp(p, saved, u)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            what = f"{self.module._get_name()} has no forward derivative in torch"
+            raise ValueError(f"{what}, which recorded steps and ensembles take: {error}") from error
+
     def _given(self, at: Sequence[Any]) -> Sequence[Any]:
         """Return views, as compiled the inputs themselves would look as if they needed no gradient."""
         return [x.view_as(x) if _moves(x) else x for x in super()._given(at)]
@@ -254,12 +263,8 @@ class FunctionalModule(AnyModule):
         p = [q.detach() for q in p]
         plain = _layer_by_layer() if self.fuses else nullcontext()
         kernels = _plain_kernels() if self.recurs else sdpa_kernel(SDPBackend.MATH)
-        try:
-            with kernels, plain:  # the other kernels have no forward derivative
-                return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
-        except NotImplementedError as error:
-            what = f"{self.module._get_name()} has no forward derivative in torch"
-            raise ValueError(f"{what}, which recorded steps and ensembles take: {error}") from error
+        with kernels, plain:  # the other kernels have no forward derivative
+            return torch.func.jvp(call, tuple(saved.moving), tuple(directions))[1]
 
 
 @dataclass
