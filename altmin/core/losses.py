@@ -215,7 +215,7 @@ class SquaredError(Loss):
     curves = True
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        error, m = (output - y).to(output.dtype), output.numel()
+        error, m = (output - y.to(torch.promote_types(y.dtype, output.dtype))).to(output.dtype), output.numel()
         return Evaluation(error.square().sum() / m, error * (2 / m), lambda q: q * (2 / m))
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
