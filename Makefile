@@ -44,11 +44,12 @@ slow: setup
 docs: setup
 	$(BIN)/mkdocs build --strict
 
-# Networks written at random, compared with autograd, and killed runs that are resumed. CASES=20000 for a long night.
+# Networks written at random, killed runs that are resumed, and odd uses. CASES=20000 for a long night.
 CASES ?= 2000
 fuzz: setup
 	$(BIN)/python -m tests.fuzz networks --cases $(CASES)
 	$(BIN)/python -m tests.fuzz kills
+	$(BIN)/python -m tests.fuzz uses --cases $(CASES)
 
 # Defects injected into the mathematics. ONLY="altmin/calculus/linear.py ..." takes some files, which is minutes.
 mutants: setup

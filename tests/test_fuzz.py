@@ -4,7 +4,7 @@ import dataclasses
 import random
 
 import pytest
-from fuzz import kills, networks, networks_drawn
+from fuzz import kills, networks, networks_drawn, uses
 from fuzz.judge import Judge
 
 import altmin
@@ -45,3 +45,10 @@ def test_killed_runs_end_as_runs_left_alone() -> None:
     failures: list[str] = []
     assert kills.fuzz(3, 0, failures)["kills"] >= 3
     assert failures == []
+
+
+def test_uses_drawn_at_random_do_what_plainer_ones_do() -> None:
+    failures: list[str] = []
+    counters = uses.fuzz(40, 0, failures)
+    assert failures == []
+    assert sum(counters[use] for use in uses.USES) == 40

@@ -113,6 +113,30 @@ def test_interrupt_leaves_the_first_step_taken_or_not(net):
     check_every(lambda am: am.step(X, Y), altmin.AltMin(NETS[net]()), of_trainer, 31)
 
 
+@pytest.mark.parametrize("weights", [altmin.LocalAdam(0.01), altmin.CoActivationMemory()], ids=["adam", "memory"])
+def test_interrupt_leaves_a_recorded_step_taken_or_not(weights):
+    torch.manual_seed(0)
+    am = altmin.AltMin(NETS["batch norm"](), weights=weights)
+
+    def begun():
+        recorded = altmin.Recorded(copy.deepcopy(am), fuse=False)
+        recorded.step(X, Y)
+        return recorded
+
+    recorded = begun()
+    states = [of_trainer(recorded)]
+    total = interrupted(lambda: recorded.step(X, Y))
+    states.append(of_trainer(recorded))
+    for line in range(1, total + 1, 29):
+        recorded = begun()
+        try:
+            interrupted(lambda recorded=recorded: recorded.step(X, Y), line)
+            now = of_trainer(recorded)
+        finally:
+            torch.set_grad_enabled(True)
+        assert any(is_equal(now, each) for each in states), f"line {line} of {total}"
+
+
 @pytest.mark.parametrize("call", [lambda am: am.gather(X, Y), lambda am: am.apply()], ids=["gather", "apply"])
 def test_interrupt_leaves_gathered_parts_whole(call):
     torch.manual_seed(0)

@@ -319,3 +319,9 @@ def test_options_of_a_recorded_loss_may_not_change(method):
     loss.label_smoothing = 0.5
     with pytest.raises(ValueError, match="part of the recording"):
         recorded.step(*batch)
+
+
+def test_truth_values_are_targets_of_squared_errors_as_in_torch() -> None:
+    o, y = torch.randn(3, 2, dtype=torch.float64, requires_grad=True), torch.eye(3, 2) > 0
+    F.mse_loss(o, y).backward()
+    torch.testing.assert_close(SquaredError().at(o.detach(), y).delta, o.grad)

@@ -85,6 +85,24 @@ def test_evaluation_and_forgotten_gradients_leave_no_trace():
     same(model, other, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_inputs_of_gradients_that_the_model_zeroed_are_forgotten(set_to_none):
+    torch.manual_seed(0)
+    model = plain().double()
+    other = copy.deepcopy(model)
+    first, second = CoActivation(model, **OPTIONS), CoActivation(other, **OPTIONS)
+    for x, y in batches(3):
+        stepped(model, first, x, y)
+        F.cross_entropy(other(3 * x), y).backward()
+        late = F.cross_entropy(other(x[:4]), y[:4], reduction="sum")
+        other.zero_grad(set_to_none)
+        (late / len(y)).backward()  # in parts, one of which was computed before
+        (F.cross_entropy(other(x[4:]), y[4:], reduction="sum") / len(y)).backward()
+        second.step()
+        second.zero_grad()
+    same(model, other, rtol=1e-9, atol=1e-12)
+
+
 def test_layers_that_are_shared_frozen_or_never_called_take_steps_of_adam():
     class Odd(nn.Module):
         def __init__(self) -> None:

@@ -221,3 +221,99 @@ def test_a_trainer_whose_steps_torch_cannot_compile_takes_them_as_ever(traced: N
     y = torch.func.functional_call(torch.nn.Linear(5, 2, bias=False, dtype=F64), {"weight": p}, data[0][0])
     torch.testing.assert_close(torch.autograd.grad(y.sum(), p)[0], data[0][0].sum(0).expand(2, 5))
     same(state(compiled), state(ordinary), 1e-7)
+
+
+class Backwards(torch.autograd.Function):
+    """The identity, whose gradient is turned around."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return -g
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned: torch.Tensor = Backwards.apply(x)
+        return turned
+
+
+def turned_loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(Backwards.apply(o), y)
+
+
+@pytest.mark.filterwarnings("ignore:a step is recorded without")
+@pytest.mark.parametrize("loss", [None, turned_loss], ids=["in a block", "in the loss"])
+def test_a_gradient_of_ones_own_is_never_lost(loss: Any, traced: None) -> None:
+    """Compiled, an autograd.Function would be its forward alone."""
+    model = torch.nn.Sequential(*mlp(5, 5)[:-1], *([] if loss else [Turned()]), mlp(5, 5)[-1]).to(F64)
+    ordinary, compiled, recorded = (
+        altmin.AltMin(copy.deepcopy(model), loss, compile=whether) for whether in (False, True, False)
+    )
+    for x, y in NETS["normed"].batches(2):
+        assert float(compiled.step(x, y).loss) == float(ordinary.step(x, y).loss)
+    same_models(compiled.model, ordinary.model, 0.0)
+    with pytest.raises(ValueError, match=r"autograd\.Function"):
+        Recorded(recorded).step(x, y)
+    assert recorded.updates.count == 0
+    same_models(recorded.model, model, 0.0)
+
+
+def hooked_loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if o.requires_grad:
+        o.register_hook(lambda g: 2 * g)
+    return torch.nn.functional.cross_entropy(o, y)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.filterwarnings("ignore:a step is recorded without")
+def test_hooks_of_a_loss_on_its_output_are_never_lost() -> None:
+    sgd = altmin.LocalSGD(0.5)
+    made = [
+        altmin.AltMin(mlp(5, 5).to(F64), hooked_loss, weights=sgd, codes=altmin.GradientCodes(0.0)) for _ in range(2)
+    ]
+    made[1].model.load_state_dict(made[0].model.state_dict())
+    ordinary, recorded = made[0], Recorded(made[1])
+    for x, y in NETS["normed"].batches(2):
+        ordinary.step(x, y)
+        recorded.step(x, y)
+    same_models(recorded.model, ordinary.model, 1e-7)
+
+
+def test_a_loss_that_torch_func_cannot_differentiate_is_refused() -> None:
+    seen = torch.zeros((), dtype=F64)
+
+    def loss(o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.add_(1)
+        return o.square().mean()
+
+    recorded = Recorded(altmin.AltMin(mlp(5, 5).to(F64), loss), fuse=False)
+    with pytest.raises(ValueError, match="loss"):
+        recorded.step(*NETS["normed"].batches(1)[0])
+
+
+class Margin(torch.nn.Module):
+    margin = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.margin = 0.5
+
+    def forward(self, o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (o + self.margin).square().mean()
+
+
+@pytest.mark.parametrize("loss", [Margin, lambda: lambda o, y: o.square().mean()], ids=["setting", "function"])
+def test_a_loss_of_ones_own_stays_as_recorded(loss: Any) -> None:
+    recorded, (x, y) = Recorded(altmin.AltMin(mlp(5, 5).to(F64), loss()), fuse=False), NETS["normed"].batches(1)[0]
+    recorded.step(x, y)
+    if loss is Margin:
+        vars(recorded.method)["loss"].margin = 0.9
+    else:
+        recorded.method.loss = lambda o, y: (o - 1).square().mean()
+    with pytest.raises(ValueError, match="changed"):
+        recorded.step(x, y)

@@ -70,6 +70,11 @@ def test_one_sample_is_too_few_for_batch_norm():
     unchanged_by(am, *batch(n=1), ValueError)
 
 
+def test_a_batch_without_samples_is_refused_for_any_loss():
+    am = altmin.AltMin(mlp(), loss=nn.MSELoss())
+    unchanged_by(am, torch.zeros(0, 4, dtype=F64), torch.zeros(0, 3, dtype=F64), ValueError)
+
+
 def test_a_loss_must_be_a_scalar():
     unchanged_by(altmin.AltMin(mlp(), nn.CrossEntropyLoss(reduction="none")), *batch())
 

@@ -227,6 +227,19 @@ class FunctionalModule(AnyModule):
             y, pull, buffers = torch.func.vjp(call, *given, has_aux=True)  # type: ignore[misc]
         return y, _PulledPass(context, xs, p, y, start, buffers, None, None, pull)
 
+    def jvp(self, p: Params, saved: Pass, u: Any) -> Any:
+        try:
+            return super().jvp(p, saved, u)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            what = f"{self.module._get_name()} has no forward derivative in torch"
+            raise ValueError(f"{what}, which recorded steps and ensembles take: {error}") from error
+
+    def _given(self, at: Sequence[Any]) -> Sequence[Any]:
+        """Return views, as compiled the inputs themselves would look as if they needed no gradient."""
+        return [x.view_as(x) if _moves(x) else x for x in super()._given(at)]
+
     def grads(self, p: Params, saved: Pass, v: Tensor) -> Params:
         return saved.pull(v)[0] if p and isinstance(saved, _PulledPass) else ()
 

@@ -215,7 +215,7 @@ class SquaredError(Loss):
     curves = True
 
     def at(self, output: Tensor, y: Tensor) -> Evaluation:
-        error, m = (output - y).to(output.dtype), output.numel()
+        error, m = (output - y.to(torch.promote_types(y.dtype, output.dtype))).to(output.dtype), output.numel()
         return Evaluation(error.square().sum() / m, error * (2 / m), lambda q: q * (2 / m))
 
     def weighted(self, output: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -293,9 +293,27 @@ class FunctionalLoss(AnyLoss):
     """`AnyLoss` by `torch.func`."""
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        gradient = torch.func.grad_and_value(self.function)
-        delta, value = gradient(output, y)
-        return Evaluation(value, delta, lambda q: torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0])
+        # compiled, an argument itself would look as if it needed no gradient
+        gradient = torch.func.grad_and_value(lambda o, y: self.function(o.view_as(o), y))
+
+        def hessian(q: Tensor) -> Tensor:
+            try:
+                return torch.func.vjp(lambda o: gradient(o, y)[0], output)[1](q)[0]
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # torch has no second derivative of it
+                return torch.zeros_like(q)
+
+        try:
+            delta, value = gradient(output, y)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            words = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the loss is no function that torch.func differentiates, as recorded steps and ensembles do: {words}"
+            ) from error
+        return Evaluation(value, delta, hessian)
 
 
 def adapt(loss: LossFunction) -> Loss:
@@ -329,11 +347,14 @@ class AdaptedLoss:
 
 
 def options_of(loss: Any) -> list[Any]:
-    """Return the options that a loss of torch has now, adapted or not: numbers, texts, and where its tensors lie."""
+    """Return the options that a loss has now, adapted or not: numbers, texts, and where its tensors lie; and the loss
+    itself if it is one of the user's."""
     function = getattr(loss, "function", loss)
-    known = vars(function) if isinstance(function, nn.modules.loss._Loss | CrossEntropy) else {}
+    known = vars(function) if isinstance(function, nn.Module | CrossEntropy) else {}
     plain = [v for name, v in known.items() if name != "training" and isinstance(v, int | float | str)]
-    return [type(loss), *plain, *(None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())]
+    own = [] if isinstance(function, nn.modules.loss._Loss | Loss) else [function]
+    tensors = (None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())
+    return [type(loss), *own, *plain, *tensors]
 
 
 def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> LossFunction:

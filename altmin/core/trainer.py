@@ -362,6 +362,8 @@ def check(x: Batch, y: Tensor) -> None:
         raise TypeError(f"step takes tensors, given {type(x).__name__} and {type(y).__name__}; use torch.as_tensor")
     if y.ndim == 0 or len(x) != len(y):
         raise ValueError(f"as many targets as samples are needed: {len(x)} samples, targets of {tuple(y.shape)}")
+    if not len(x):
+        raise ValueError("a mini-batch without samples; leave it out")
     if torch.is_inference_mode_enabled():
         raise ValueError("a step inside torch.inference_mode(), where nothing is differentiated; call it outside")
     if torch.is_autocast_enabled(y.device.type) and torch.get_autocast_dtype(y.device.type) == torch.float16:

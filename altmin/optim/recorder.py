@@ -48,6 +48,8 @@ class Recorder:
         """Whether calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
         self.handle = module.register_forward_hook(Hook(self), with_kwargs=True)
         self.arrival: Any = None
+        self.version: int | None = None
+        """How often the parameter's gradient had been changed in place after the last backward pass."""
 
     @property
     def is_whole(self) -> bool:
@@ -83,6 +85,8 @@ class Recorder:
             new = {**self.memory.measure(rows, times), **counts}
 
         def arrived(_: Tensor) -> None:
+            if self.sums and self._is_forgotten():
+                self.sums = None
             self.passed.setdefault(torch._C._current_graph_task_id(), []).append(new)
 
         for t in outputs:
@@ -97,6 +101,12 @@ class Recorder:
             if new:
                 self.sums = {name: new[name] + self.sums[name] for name in new} if self.sums else dict(new)
                 new.clear()
+        self.version = self.p.grad._version if self.p.grad is not None else None
+
+    def _is_forgotten(self) -> bool:
+        """Return whether the gradient of the sums was set to None or zeroed since the last backward pass."""
+        g = self.p.grad
+        return g is None or (g._version != self.version and not bool(g.any()))
 
     def __reduce__(self) -> Any:
         return Recorder, (self.module(), self.name, self.memory, self.limit)

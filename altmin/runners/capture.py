@@ -4,6 +4,7 @@ No result is read back. Learning rates, mu and whether the step is accepted are 
 every one after it, leaves weights, moments, mu and statistics unchanged until the next `pull`.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -25,7 +26,7 @@ from altmin.core.weights.rule import finite
 from altmin.core.weights.updates import Problems
 from altmin.methods.backprop import Backprop, LossOnly
 from altmin.optim import CoActivation
-from altmin.runners.compiling import MOST_BLOCKS, FullGraph
+from altmin.runners.compiling import MOST_BLOCKS, UNCOMPILED, FullGraph, own_functions
 from altmin.runners.ensemble import Ensemble
 from altmin.runners.functional import CompiledContext, FunctionalContext
 
@@ -45,6 +46,12 @@ class CapturedStep:
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         """Take a step and return what `metrics` needs of it. how: what the method's own step takes besides."""
         raise NotImplementedError
+
+    def check_traceable(self, method: Any, x: Tensor, y: Tensor) -> None:
+        """Compile nothing, with a warning, if a method runs code that a compiler would change."""
+        if any(each.works is None for each in self.compiled.values()) and (names := own_functions(method, x, y)):
+            self.compiled = {}
+            warnings.warn(f"{UNCOMPILED}: it may ignore the backward of {', '.join(names)}")
 
     @property
     def kinds(self) -> Sequence[int]:
@@ -184,6 +191,7 @@ class AltMinStep(CapturedStep):
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         self.am.check_once(x, y)
+        self.check_traceable(self.am, x, y)
         found = self.compiled[kind](x, y, kind, True) if kind in self.compiled else None
         values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
         if states:
@@ -323,6 +331,7 @@ class EnsembleStep(CapturedStep):
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         each = self.ensemble.check(x, y, how.get("each"))
+        self.check_traceable(self.ensemble.methods[0], *((x[0], y[0]) if each else (x, y)))
         found = self.compiled[kind](x, y, each, kind) if kind in self.compiled else None
         return self.ensemble.advance_checked(x, y, each, kind) if found is None else found
 

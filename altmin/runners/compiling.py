@@ -7,10 +7,16 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.utils import _pytree as pytree
+
+from altmin.common.unchanged import same_attributes, same_buffers
 
 MOST_BLOCKS = 64
 """Blocks up to which a step is compiled; a longer one would take minutes."""
 Options = dict[str, Any]
+UNCOMPILED = "a step is recorded without being compiled, since torch cannot"
 SAME: Options = {"fallback_random": True}
 """Random numbers are those of the ordinary step."""
 
@@ -55,8 +61,26 @@ class FullGraph:
         self.works = False
         with torch._C._PreserveDispatchKeyGuard():  # a failed trace leaves guards that change it when they are freed
             gc.collect()
-        warnings.warn(f"a step is recorded without being compiled, since torch cannot: {reason}")
+        warnings.warn(f"{UNCOMPILED}: {reason}")
         return None
+
+
+def own_functions(method: Any, x: Tensor, y: Tensor) -> list[str]:
+    """Return the names of the `torch.autograd.Function`s, other than torch's and altmin's, in a method's model and loss
+    for a mini-batch: compiled inside `torch.func`, they may lose their backward. Nothing changes."""
+    model, loss = method.model, getattr(method.loss, "function", method.loss)
+    devices = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(devices), same_buffers(model), same_attributes(model), torch.enable_grad():
+        output = model(x.detach().requires_grad_(x.is_floating_point()))
+        ends = [t for t in pytree.tree_leaves((output, loss(output, y))) if isinstance(t, Tensor)]
+    nodes = {t.grad_fn: None for t in ends}
+    queue = list(nodes)
+    for node in queue:  # which grows
+        below = [n for n, _ in node.next_functions if n not in nodes] if node is not None else []
+        nodes |= dict.fromkeys(below)
+        queue += dict.fromkeys(below)
+    kinds = {getattr(type(node), "_forward_cls", None) for node in nodes if isinstance(node, BackwardCFunction)}
+    return sorted(k.__qualname__ for k in kinds if k and k.__module__.partition(".")[0] not in ("torch", "altmin"))
 
 
 def _on_cpu() -> Iterator[Options]:

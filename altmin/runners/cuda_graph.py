@@ -27,7 +27,7 @@ class CudaGraph:
                     self.result = action()
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError as error:  # the generator of a recording that failed refuses to draw
+            except (RuntimeError, ValueError) as error:  # the generator of a recording that failed refuses to draw
                 generator = torch.cuda.default_generators[torch.cuda.current_device()]
                 generator.graphsafe_set_state(torch.Generator(generator.device))
                 raise ValueError(f"this step cannot be captured: {str(error).splitlines()[0]}") from error

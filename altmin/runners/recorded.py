@@ -2,7 +2,7 @@
 kernels, on a CPU as compiled code."""
 
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from altmin.calculus import own_call
 from altmin.common.errors import Diverged
+from altmin.common.interrupts import InterruptsDeferred
 from altmin.core.chain import is_setting
 from altmin.core.trainer import AltMin
 from altmin.graph.piece import Piece
@@ -37,7 +38,8 @@ class Recorded(Wrapper):
     Batches of another shape (the last of an epoch, often), with sample weights or several inputs, and those that come
     while the model is in another mode (`train`, `eval`) take the method's own step, with one warning. A step of
     `AltMin` whose loss or objective is not finite is not taken, nor are those after it until the next check, which
-    raises `Diverged`; there is one every `CHECK_EVERY` steps and whenever model or state are read.
+    raises `Diverged`; there is one every `CHECK_EVERY` steps and whenever model or state are read. An interrupt
+    (Ctrl-C) leaves a step taken or not, but for the first, which is recorded.
     """
 
     def __init__(self, method: Any, fuse: bool = True, rows: int | None = None, quiet: bool = False):
@@ -66,7 +68,7 @@ class Recorded(Wrapper):
         actions: dict[int, Any] = {kind: partial(self._run, kind) for kind in self.captured.kinds}
         if device.type == "cuda":
             actions = {kind: CudaGraph(action, self.captured.tensors) for kind, action in actions.items()}
-        self.programs, self.settings = actions, self._settings()
+        self.programs, self.settings, self.replays = actions, self._settings(), False
 
     def _run(self, kind: int) -> Tensor:
         values: Tensor = self.captured.run(self.x, self.y, kind, **self.how)
@@ -81,11 +83,11 @@ class Recorded(Wrapper):
         """Take one mini-batch. how: what the method's own step takes besides, the same for all that are replayed."""
         if isinstance(x, Tensor) and how.get("sample_weight") is None and self._is_recorded(x, y, how):
             self.x, self.y = _placed(self.x, x), _placed(self.y, y)
-            values = self.programs[self.captured.begin_step()]().clone()
-            self.unseen += 1
-            if self.unseen >= CHECK_EVERY:
-                self.synchronize()
-            return self.captured.metrics(values)
+            values = self._replayed()
+            if values is not None:
+                if self.unseen >= CHECK_EVERY:
+                    self.synchronize()
+                return self.captured.metrics(values)
         if not self.others and not self.quiet:
             warnings.warn(
                 "a batch takes the ordinary step: not of the shape and in the modes (train, eval) that were recorded, "
@@ -95,6 +97,24 @@ class Recorded(Wrapper):
         self.others += 1
         self.synchronize()
         return self.method.step(x, y, **how)
+
+    def _replayed(self) -> Tensor | None:
+        """Return the values of the next step. ValueError if it is no function of tensors; if quiet, None,
+        and nothing is recorded any more."""
+        counter = self.captured.counter
+        try:
+            with InterruptsDeferred() if self.replays else nullcontext():  # compiling takes long
+                values: Tensor = self.programs[self.captured.begin_step()]().clone()
+                self.unseen, self.replays = self.unseen + 1, True
+            return values
+        except ValueError:
+            if counter is not None:
+                counter.count -= 1
+            if not self.quiet:
+                raise
+            self.synchronize()
+            self.programs, self.possible = {}, False
+            return None
 
     def _is_recorded(self, x: Tensor, y: Tensor, how: dict[str, Any]) -> bool:
         """Return whether the step of such a batch is recorded, which it is now if it is the first one."""

@@ -1,7 +1,8 @@
-"""`python -m tests.fuzz [networks|kills] [--cases N] [--seed S]`, from the root of the repository.
+"""`python -m tests.fuzz [networks|kills|uses] [--cases N] [--seed S]`, from the root of the repository.
 
 networks: networks written at random, one or two steps compared with autograd. kills: runs killed at random moments and
-resumed. Ends with 1 if a case failed; a failure names the seed that repeats it.
+resumed. uses: settings that change, parts of batches, odd batches and files, interrupts. Ends with 1 if a case failed;
+a failure names the seed that repeats it.
 """
 
 import argparse
@@ -9,9 +10,9 @@ import sys
 
 import torch
 
-from . import kills, networks
+from . import kills, networks, uses
 
-PARTS = {"networks": (networks.fuzz, 2_000), "kills": (kills.fuzz, 200)}
+PARTS = {"networks": (networks.fuzz, 2_000), "kills": (kills.fuzz, 200), "uses": (uses.fuzz, 2_000)}
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
 parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all if left out")
