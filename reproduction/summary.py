@@ -100,58 +100,64 @@ def by_problem() -> str:
 
 
 SHOWN = (
-    *("few samples", "a deep autoencoder", "images, large net", "text, few steps", "samples as vectors"),
-    *("batch norm, shortcuts", "attention", "a stream, one sample at a time", "tasks in sequence"),
+    "samples as vectors",
+    "batch norm, shortcuts",
+    "attention",
+    "a stream, one sample at a time",
+    "tasks in sequence",
 )
+CHOSEN = (
+    ("LeNet-5, MNIST, 25 batches", "lenet5", 25, "lenet5"),
+    ("LeNet-5, Fashion-MNIST, five epochs", "fashion", 1250, "lenet5"),
+    ("Elman net, rows of MNIST, 150 batches", "elman-rows", 150, ""),
+    ("784-100-100-10, MNIST, an epoch", "mlp-2x100", 250, "mlp-2x100"),
+    ("GPT of six layers, 1,000 steps: loss", "gpt-6x128", 1000, "gpt-6x128"),
+    ("LeNet-5, MNIST, an epoch", "lenet5", 250, "lenet5"),
+    ("20 layers of 100, MNIST, an epoch", "mlp-20x100", 250, ""),
+    ("784-100-100-10, MNIST, five epochs", "mlp-2x100-long", 1250, "mlp-2x100"),
+    ("deep autoencoder, ten epochs: loss", "autoencoder", 500, ""),
+)
+"""Of README: what, the task, after which batch, and the net whose step is timed."""
+RIVALS = ("Muon", "SOAP", "K-FAC", "SGD")
 
 
 @table("readme")
 def readme() -> str:
-    """Some of the problems, and the time of a step on two cores."""
+    """Some of the problems that the memory has nothing to do with, and the price of a step."""
     lines = [
-        [each.measured, *map(number, each.values), each.name, f"[results]({RESULTS}/{each.file}.jsonl)"]
+        [each.measured, *map(number, each.values), f"[{each.name}]({RESULTS}/{each.file}.jsonl)"]
         for each in problems()
         if each.kind in SHOWN
     ]
     time = f"{step('am-adam')['time_ratio']['median']:.2f}"
-    lines.append(["mlp-2x100, time of a step", "1.00", time, "AM-Adam", f"[results]({RESULTS}/speed.jsonl)"])
-    return markdown(["measured", "backprop", "AM", "method", "file"], lines)
-
-
-def step(method: str, net: str = "mlp-2x100") -> dict[str, Any]:
-    """A step on two cores."""
-    (row,) = (r for r in speed.rows("cpu", "ordinary") if (r["net"], r["method"]) == (net, method))
-    return row
+    lines.append(["mlp-2x100, time of a step", "1.00", time, f"[AM-Adam]({RESULTS}/speed.jsonl)"])
+    return markdown(["measured", "backprop", "AM", "by"], lines)
 
 
 @table("readme.memory")
 def gain() -> str:
-    """What the memory gains, and its price."""
-    tasks = ("lenet5", 25), ("elman-rows", 150)
-    (few, adam_few), (rows, adam_rows) = (
-        [f"{learned(task, name, batch):.3f}" for name in ("AM-mem", "Adam")] for task, batch in tasks
-    )
-    times = [step("coactivation", net)["time_ratio"]["median"] for net in ("lenet5", "mlp-2x100", "mlp-2x500")]
-    return f"""\
-- **A memory that learns sooner.** AM-mem solves each layer's own regression with a memory of its inputs. LeNet-5 is
-  at {few} after 25 batches of MNIST, where Adam is at {adam_few}; a recurrent net is at {rows} after 150, where Adam is
-  at {adam_rows} ([the memory](docs/memory.md)). With backprop, `altmin.optim.CoActivation(model, lr=0.004)` is level.
-  On two cores its step takes {times[0]:.2f} times Adam's on LeNet-5, {min(times[1:]):.2f} to {max(times[1:]):.2f} times
-  on fully connected nets. Let the rate fall in longer runs."""
+    """Where the memory is ahead of Adam and of the best of other optimizers, and where it is not, with its price."""
+    found: dict[str, list[list[str]]] = {"use it for": [], "not for": []}
+    for about, task, batch, net in CHOSEN:
+        key = {"autoencoder": "train_loss", "gpt-6x128": "validation_loss"}.get(task, "test_accuracy")
+        sign, first = -1 if key.endswith("loss") else 1, "AdamW" if task == "gpt-6x128" else "Adam"
+        measured = {name: learned(task, name, batch, key) for name in (first, *RIVALS, "CoActivation")}
+        values = {name: value for name, value in measured.items() if value is not None}
+        adam, ours = values.pop(first), values.pop("CoActivation")
+        best = max(values, key=lambda name: sign * values[name])
+        cost = f"{step('coactivation', net)['time_ratio']['median']:.2f}" if net else ""
+        ahead = sign * ours > max(sign * adam, sign * values[best])
+        line = [about, number(adam), f"{number(values[best])}, {best}", number(ours), cost]
+        found["use it for" if ahead else "not for"].append(line)
+    head = ["Adam", "best other", "CoActivation", "its step / Adam's"]
+    return "\n\n".join(markdown([title, *head], lines) for title, lines in found.items())
 
 
-@table("readme.costs")
-def costs() -> str:
-    """What AM-Adam does not gain."""
-    ranges = {}
-    for device in speed.MACHINES:
-        rows = speed.rows(device, "fastest", "fastest-tf32")
-        times = [r["time_ratio"]["median"] for r in rows if (r["method"], r["mode"]) == ("am-adam", "eager")]
-        ranges[device] = f"{min(times):.1f} to {max(times):.1f}"
-    return f"""\
-What you do not gain: accuracy or time by AM-Adam. With `share=0` its gradients equal backprop's. A step
-takes {ranges["cpu"]} times as long as Adam's on two CPU cores, {ranges["cuda"]} times on a GPU, less recorded and
-compiled ([all figures](docs/faq.md#is-it-faster)). Memory use is higher."""
+def step(method: str, net: str = "mlp-2x100") -> dict[str, Any]:
+    """A step on two cores, of the GPT on a GPU."""
+    rows = speed.rows("cuda", "memory-gpt") if net == "gpt-6x128" else speed.rows("cpu", "ordinary")
+    (row,) = (r for r in rows if (r["model"], r["method"]) == (net, method))
+    return row
 
 
 @table("choose.methods")
