@@ -181,6 +181,34 @@ def test_buffers_change_by_commit_alone_and_once():
     assert not m.mixes_samples
 
 
+class Places(nn.Module):
+    """Adds a number to each entry by its place; the numbers are made anew for rows of another length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("places", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.places.shape[0] != x.shape[1]:
+            self.places = torch.arange(x.shape[1]).to(x)
+        return x.tanh() + self.scale * self.places
+
+
+def test_a_buffer_of_another_shape_is_refused_until_called_once():
+    model = nn.Sequential(nn.Linear(4, 5), Places(), nn.Linear(5, 2)).double()
+    x, y = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 2
+    am = altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(lr=1.0))
+    with pytest.raises(ValueError, match="'places'"):
+        am.step(x, y)
+    assert model[1].places.shape == (3,)
+    F.cross_entropy(model(x), y).backward()
+    expected = [p.detach() - p.grad for p in model.parameters()]
+    am.step(x, y)
+    for p, after in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach(), after)
+
+
 class Dropped(nn.Module):
     """Dropout as a module, and by a function that no inspection of submodules finds."""
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from graph_cases import F64
-from torch import nn
+from torch import Tensor, nn
 
 import altmin
 from altmin import calculus
@@ -84,3 +84,25 @@ def test_a_single_row_of_a_rank_waits_for_a_batch_that_can_be_checked():
     assert am.unchecked
     am.check_once(torch.randn(2, 4), torch.randint(3, (2,)), rank)
     assert not am.unchecked
+
+
+class Positions(nn.Module):
+    """Tokens and their positions, a part of a buffer as long as the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(9, 4), nn.Embedding(6, 4), nn.Linear(4, 3)
+        self.register_buffer("ids", torch.arange(6)[None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        ids = self.ids[:, : x.size()[1]]
+        return self.head((self.words(x) + self.places(ids)).mean(1))
+
+
+def test_embedding_part_of_a_buffer_has_the_gradients_of_autograd():
+    model, x, y = Positions().double(), torch.randint(9, (5, 6)), torch.arange(5) % 3
+    nn.functional.cross_entropy(model(x), y).backward()
+    expected = [p.detach() - p.grad for p in model.parameters()]
+    altmin.AltMin(model, codes=altmin.GradientCodes(share=0.0), weights=altmin.LocalSGD(lr=1.0)).step(x, y)
+    for p, after in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach(), after)

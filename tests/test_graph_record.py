@@ -22,6 +22,7 @@ REFUSED = {
     "memory": (lambda net, h: (setattr(net, "last", h), h)[1], "'last'"),
     "count": (lambda net, h: (setattr(net, "count", net.count + 1), h)[1], "'count'"),
     "average": (lambda net, h: (setattr(net, "mean", 0.9 * net.mean + h.mean(0)), h)[1], "'mean'"),
+    "loop": (lambda net, h: sum(row for row in h), r"\(it loops over a value or a size, or unpacks one by \*\); put"),
     "nothing": (lambda net, h: net.mean, "does not depend on its input"),
 }
 

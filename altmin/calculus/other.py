@@ -188,6 +188,13 @@ class AnyModule(Map):
             )
         if y.dtype in (torch.bfloat16, torch.float16):  # of torch.autocast
             y = y.to(next((t.dtype for t in (*xs, *p) if _moves(t)), y.dtype))
+        for name, b in self.module.named_buffers():
+            before, after = (tuple(t.shape) for t in (clones[id(b)], given[name]))
+            if before != after:
+                raise ValueError(
+                    f"{self.module._get_name()} replaces its buffer {name!r} of shape {before} by one of {after}, "
+                    "and a step keeps shapes; call the model on such a batch once before (nothing was changed)"
+                )
         return y, {name: given[name].detach() for name, _ in self.module.named_buffers()}
 
 

@@ -1,7 +1,7 @@
 """The check before a trainer's first step: the blocks against the model as a whole, which autograd differentiates."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -93,14 +93,23 @@ def _by_blocks(
             f"the loss depends on {names.get(id(p), 'a tensor outside the model')} besides the output, and only the "
             "output is differentiated; use weight_decay or l1 of the weight rule as a penalty (nothing was changed)"
         )
-    delta = v = loss.delta(output, targets)
+    delta = loss.delta(output, targets)
+    grads = _gradients(chain, theta, states, delta, named)  # before buffers change, of which a block may use views
     with same_buffers(chain.model):
         for m, new in statistics(chain.blocks, states):
             m.commit(new)
         buffers = {name: b.clone() for name, b in chain.model.named_buffers()}
+    return Pass(output, delta, buffers, grads)
+
+
+def _gradients(
+    chain: Chain, theta: Theta, states: Sequence[Any], v: Tensor, named: Sequence[Sequence[str]]
+) -> dict[str, Tensor] | None:
+    """Return the gradients of a chain's parameters by name, given that of its output; None if blocks estimate
+    derivatives."""
     maps = [inner for block in chain for m in block.maps for inner in m.inner]
     if chain.recurrent or any(isinstance(m, Discrete | Estimated) for m in maps):
-        return Pass(output, delta, buffers, None)
+        return None
     grads: dict[str, Tensor] = {}
     for l, block in reversed(list(enumerate(chain))):
         try:
@@ -112,7 +121,7 @@ def _by_blocks(
         for name, g in zip(named[l], mine, strict=True):
             grads[name] = grads[name] + g if name in grads else g  # of all blocks that use it
         v = below
-    return Pass(output, delta, buffers, grads)
+    return grads
 
 
 class _Whole(nn.Module):

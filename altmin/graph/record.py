@@ -3,6 +3,7 @@
 import dis
 import inspect
 import operator
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -202,6 +203,9 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
     except Exception as error:  # a user's forward may raise anything when it gets proxies
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         said = said.replace("'Value' object cannot be interpreted as", "a size or a value is used as")
+        said = re.sub(
+            "^Proxy object cannot be iterated.*", "it loops over a value or a size, or unpacks one by *", said
+        )
         remedy = "put the part that depends on values or sizes into a module of its own, which is then one block"
         raise Untraceable(f"torch.fx cannot trace its forward ({said})", remedy) from error
     if before.changed():

@@ -72,10 +72,11 @@ def _sorted(of: dict[fx.Node, int], takes: dict[fx.Node, list[fx.Node]]) -> list
     needs: dict[int, set[int]] = {}
     for node, i in of.items():
         needs.setdefault(i, set()).update(of[each] for each in takes[node] if of[each] != i)
-    found: list[int] = []
-    while left := [i for i in needs if i not in found]:
-        ready = next((i for i in left if needs[i] <= set(found)), None)
+    found: dict[int, None] = {}
+    left = dict.fromkeys(needs)
+    while left:
+        ready = next((i for i in left if needs[i] <= found.keys()), None)
         if ready is None:
             return None
-        found.append(ready)
-    return found
+        found[ready] = left.pop(ready)
+    return list(found)
