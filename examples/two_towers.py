@@ -18,7 +18,7 @@ class Towers(nn.Module):
         return (u * v).sum(1)
 
 
-def likes(n, test):
+def likes(n=8000, test=2000):
     """n pairs of a user and an item, the last of them for the test. What is known of both has errors."""
     user, item, tastes, kinds = torch.randint(99, (n,)), torch.randint(99, (n,)), torch.randn(99, 4), torch.randn(99, 4)
     y = (tastes[user] * kinds[item]).sum(1) + 0.5 * torch.randn(n) > 0
@@ -26,15 +26,14 @@ def likes(n, test):
     return [(tuple(each[part] for each in x), y[part].float()) for part in (slice(n - test), slice(n - test, n))]
 
 
-def correct(output, y):
+def hits(output, y):
     return ((output > 0) == (y > 0)).float().mean()
 
 
 def main(seed=0):
     torch.manual_seed(seed)
     am = altmin.AltMin(Towers(), loss=nn.BCEWithLogitsLoss(), weights=altmin.LocalAdam(lr=0.003))
-    run = {"epochs": 6, "batch_size": 50, "schedule": "constant", "metrics": correct}
-    return altmin.fit(am, *likes(8000, 2000), **run).epochs[-1]["test_correct"]
+    return altmin.fit(am, *likes(), epochs=6, batch_size=50, metrics=hits, schedule="constant").epochs[-1]["test_hits"]
 
 
 if __name__ == "__main__":

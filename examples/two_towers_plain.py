@@ -2,7 +2,7 @@
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
-from two_towers import Towers, correct, likes
+from two_towers import Towers, hits, likes
 
 
 def main(seed=0):
@@ -16,7 +16,7 @@ def main(seed=0):
             binary_cross_entropy_with_logits(output, y[rows]).backward()
             optimizer.step()
     with torch.no_grad():
-        return correct(model(*x_test), y_test).item()
+        return hits(model(*x_test), y_test).item()
 
 
 if __name__ == "__main__":

@@ -135,10 +135,10 @@ def images() -> nn.Module:
 
 
 def groups() -> nn.Module:
-    line = [nn.Conv1d(2, 16, 2, groups=2, padding=1, dilation=2), nn.Tanh()]
-    box = [nn.Conv3d(2, 16, (1, 2, 2), stride=(1, 2, 1), padding=(0, 1, 0), groups=2), nn.Tanh(), nn.Conv3d(16, 2, 1)]
+    line = [nn.Conv1d(2, 32, 2, groups=2, padding=1, dilation=2), nn.Tanh()]
+    box = [nn.Conv3d(2, 32, (1, 2, 2), stride=(1, 2, 1), padding=(0, 1, 0), groups=2), nn.Tanh(), nn.Conv3d(32, 2, 1)]
     return nn.Sequential(
-        nn.Unflatten(1, (2, 3)), *line, nn.Flatten(), nn.Linear(48, 8), nn.Unflatten(1, (2, 1, 2, 2)), *box,
+        nn.Unflatten(1, (2, 3)), *line, nn.Flatten(), nn.Linear(96, 8), nn.Unflatten(1, (2, 1, 2, 2)), *box,
         nn.Flatten(), nn.Linear(4, 3),
     )  # fmt: skip
 

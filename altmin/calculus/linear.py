@@ -14,7 +14,7 @@ from altmin.calculus import products
 from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
 
-FEWEST_OUTPUTS = 8
+FEWEST_OUTPUTS = 16
 """Outputs of each group from which on the weights of a grouped convolution count as matrices."""
 
 

@@ -32,7 +32,8 @@ selecsls42 mobilenetv2_035 mobilenetv3_small_050 mobilenetv4_conv_small_035 mnas
 ghostnet_050 rexnet_100 repghostnet_050 efficientnet_b0 test_nfnet convnext_atto mobilevit_xxs edgenext_xx_small
 efficientvit_b0 test_maxvit test_coatnet vit_tiny_patch16_224 deit_tiny_patch16_224 beit_base_patch16_224
 eva02_tiny_patch14_224 cait_xxs24_224 convit_tiny pit_ti_224 swin_tiny_patch4_window7_224 twins_svt_small
-xcit_nano_12_p16_224 gmlp_ti16_224
+xcit_nano_12_p16_224 gmlp_ti16_224 inception_next_atto fastvit_t8 efficientvit_m0 coat_lite_tiny resnext50_32x4d
+mixer_s32_224 resmlp_12_224 levit_128s visformer_tiny sequencer2d_s poolformer_s12 hrnet_w18_small
 """
 """A small model of each."""
 TIMM = FAMILIES.split()
