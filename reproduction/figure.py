@@ -196,9 +196,12 @@ def choose(figures: Mapping[str, Figure], name: str) -> Figure:
     return figures[name]
 
 
-def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list[str]:
+def make(
+    figure: Figure, results: Results, setting: Setting, tick: Tick, say: Callable[[str], None] = lambda line: None
+) -> list[str]:
     """Make what is not in the results yet, and return what could not be made here, and why. On a GPU all seeds of a run
-    are made together, unless its `together` is False, elsewhere they are stored one by one; interrupted, it goes on."""
+    are made together, unless its `together` is False, elsewhere they are stored one by one; interrupted, it goes on.
+    say: called with a line after each run."""
     missing = [(run, run.lacking(setting)) for run in figure.runs if results.missing(run)]
     todo = list[tuple[Any, list[int]]]()
     for run in (run for run, why in missing if not why):
@@ -214,6 +217,7 @@ def make(figure: Figure, results: Results, setting: Setting, tick: Tick) -> list
 
         rows = run.make(seeds, setting, shown)
         results.add([{"config": run.config(), "environment": dict(setting.environment), **row} for row in rows])
+        say(f"{n + 1} of {len(todo)}: {run.panel}, {run.name}, seed {', '.join(map(str, seeds))}")
     return [f"{run.panel}, {run.name}: {why}" for run, why in missing if why]
 
 

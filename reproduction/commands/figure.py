@@ -1,5 +1,6 @@
 """`python -m reproduction figure`: a figure from scratch."""
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,8 +35,9 @@ def figure(
     folder, stem = out or (Path("runs") if quick else RESULTS), f"{name}-quick" if quick else name
     chosen = chosen.smaller() if quick else chosen
     some, rows = chosen.only(only), Results.read(folder / f"{stem}.jsonl")
+    piped = not sys.stderr.isatty()
     with output.progress(f"figure {name}") as tick:
-        left = make(some, rows, place, tick)
+        left = make(some, rows, place, tick, lambda line: print(line, flush=True) if piped else None)
     for each in left:
         print(f"not made: {each}")
     print(f"{len(rows.rows)} rows in {rows.path}")

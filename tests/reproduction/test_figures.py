@@ -27,11 +27,13 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> list[Picture]:
 def test_a_quick_figure_is_made_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["figure", "fig1", "--quick", "--only", "mlp-2x100/am-adam", "--out", str(tmp_path)]
     assert run(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "1 of 1: mnist, mlp-2x100, ours, am-adam, seed 0" in printed
     rows = Results.read(tmp_path / "fig1-quick.jsonl").rows
     assert {each["config"]["method"] for each in rows} == {"am-adam"}
     assert all(each["epochs"][-1]["test_accuracy"] > 0.8 for each in rows)
     assert (tmp_path / "fig1-quick.png").read_bytes().startswith(b"\x89PNG")
-    assert "| mnist, mlp-2x100, ours | am-adam |" in capsys.readouterr().out
+    assert "| mnist, mlp-2x100, ours | am-adam |" in printed
     before = (tmp_path / "fig1-quick.jsonl").read_text()
     assert run(arguments) == 0
     assert (tmp_path / "fig1-quick.jsonl").read_text() == before, "nothing is made again"
