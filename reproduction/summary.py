@@ -147,7 +147,8 @@ def gain() -> str:
         best = max(values, key=lambda name: sign * values[name])
         cost = f"{step('coactivation', net)['time_ratio']['median']:.2f}" if net else ""
         ahead = sign * ours > max(sign * adam, sign * values[best])
-        line = [about, number(adam), f"{number(values[best])}, {best}", number(ours), cost]
+        baseline = number(adam) + ", AdamW" * (first == "AdamW")
+        line = [about, baseline, f"{number(values[best])}, {best}", number(ours), cost]
         found["use it for" if ahead else "not for"].append(line)
     head = ["Adam", "best other", "CoActivation", "its step / Adam's"]
     return "\n\n".join(markdown([title, *head], lines) for title, lines in found.items())
