@@ -61,7 +61,7 @@ class Piece(nn.Module):
         self.graph.output([values[node] for node in made])
         copies = [values[node] for node in nodes]
         self.in_place = any(changes_its_input(node, self) for node in copies)
-        """True if it works on a copy of its input, which might be changed otherwise."""
+        """Flag that it works on a copy of its input, which might be changed otherwise."""
         shown = [node for node in copies if node.op != "get_attr" and node.target not in HIDDEN] or copies
         self.label = f"({shortened([self._label(node) for node in shown])})"
         self.compute = compiled(self.graph)
