@@ -38,7 +38,7 @@ def test_groups_are_a_partition_in_order_with_one_output_each(program, chosen):
     assert sorted(n.name for r in found for n in r.nodes) == sorted(n.name for n in flow)
     known = set(nodes[:1])
     for region in found:
-        assert set(region.given) <= known, "what a group takes comes before it"
+        assert set(region.inputs) <= known, "what a group takes comes before it"
         (output,) = region.made
         assert output in region.nodes
         inside = set(region.nodes)

@@ -47,7 +47,7 @@ def samples(name: str, n: int) -> tuple[Tensor, Tensor]:
 def blocks(method: GaussNewton) -> list[list[str]]:
     """The names of the parameters that share a P, in the order of `method.P`."""
     by_id = {id(p): name for name, p in method.model.named_parameters()}
-    return [[by_id[id(p)] for p in method._own(place)] for place in method.places]
+    return [[by_id[id(p)] for p in method._params(place)] for place in method.places]
 
 
 def expected(method: GaussNewton, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Tensor]:

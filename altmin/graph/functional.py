@@ -32,8 +32,8 @@ WITHOUT_EFFECT = ("inplace", "return_indices")
 """Arguments that do not matter for a function's value. One that returns indices is another function for torch.fx."""
 
 
-def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
-    """A module that computes from the value of `given` what the nodes do; None if there is none here.
+def module_of(nodes: Sequence[fx.Node], source: fx.Node) -> nn.Module | None:
+    """Return a module that computes from the value of `source` what the nodes do; None if there is none here.
 
     >>> graph = fx.Graph()
     >>> x = graph.placeholder("x")
@@ -41,18 +41,18 @@ def module_of(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
     (LeakyReLU(negative_slope=0.1), None)
     """
     last = nodes[-1]
-    if last.op not in ("call_function", "call_method") or last.all_input_nodes[:1] != [given]:
+    if last.op not in ("call_function", "call_method") or last.all_input_nodes[:1] != [source]:
         return None
     if last.target in RESHAPES:
-        return _reshape(nodes, given)
+        return _reshape(nodes, source)
     if len(nodes) > 1 or len(last.all_input_nodes) > 1:
         return None
     if last.target in FACTORS:
         return _scale(last)
     if last.target is operator.getitem:
-        return Last() if last.args == (given, (slice(None), -1)) else None
+        return Last() if last.args == (source, (slice(None), -1)) else None
     kind, args = MODULES.get(last.target), last.args[1:]
-    if kind is None or last.args[:1] != (given,):
+    if kind is None or last.args[:1] != (source,):
         return None
     kwargs = {"start_dim": 0} if kind is nn.Flatten and not args else {}
     try:
@@ -71,19 +71,19 @@ def _scale(node: fx.Node) -> nn.Module | None:
     return Scale(1 / factor if divides else factor)
 
 
-def _reshape(nodes: Sequence[fx.Node], given: fx.Node) -> nn.Module | None:
+def _reshape(nodes: Sequence[fx.Node], source: fx.Node) -> nn.Module | None:
     *before, last = nodes
     sizes: Any = last.args[1:] or (last.kwargs.get("shape", ()),)
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = tuple(sizes[0])
-    if not before and last.args[:1] == (given,) and sizes and all(type(n) is int for n in sizes):
+    if not before and last.args[:1] == (source,) and sizes and all(type(n) is int for n in sizes):
         return View(*sizes)
-    by_samples = len(sizes) == 2 and sizes[1] == -1 and before[-1:] == [sizes[0]] and last.args[0] is given
-    return nn.Flatten() if by_samples and _is_batch_size(before, given) else None
+    by_samples = len(sizes) == 2 and sizes[1] == -1 and before[-1:] == [sizes[0]] and last.args[0] is source
+    return nn.Flatten() if by_samples and _is_batch_size(before, source) else None
 
 
-def _is_batch_size(nodes: Sequence[fx.Node], given: fx.Node) -> bool:
+def _is_batch_size(nodes: Sequence[fx.Node], source: fx.Node) -> bool:
     """Return whether the nodes are x.size(0), x.shape[0] or x.size()[0]."""
     calls, entry = [(node.target, node.args) for node in nodes], (operator.getitem, (nodes[0], 0))
-    shapes = [(getattr, (given, "shape")), entry], [("size", (given,)), entry]
-    return calls == [("size", (given, 0))] or calls in shapes
+    shapes = [(getattr, (source, "shape")), entry], [("size", (source,)), entry]
+    return calls == [("size", (source, 0))] or calls in shapes

@@ -9,7 +9,7 @@ from altmin.calculus import CLOSED_FORMS, own_call
 from altmin.graph.record import Untraceable, record
 
 ENDS = "ends"
-"""Under this key of a node's `meta`: the names, in the model, of the modules whose output is its value."""
+"""Key of a node's `meta` for the names, in the model, of the modules whose output is its value."""
 
 
 def join(name: str, child: str) -> str:
@@ -19,8 +19,8 @@ def join(name: str, child: str) -> str:
 
 def ends(node: fx.Node) -> list[str]:
     """The names of the modules whose output a value is."""
-    found: list[str] = node.meta.setdefault(ENDS, [])
-    return found
+    names: list[str] = node.meta.setdefault(ENDS, [])
+    return names
 
 
 def name_of(node: fx.Node) -> str:
@@ -43,7 +43,7 @@ def is_plain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 def inline(
     graph: fx.Graph, owner: nn.Module, wanted: Callable[[fx.Node], bool] = lambda node: True, name: str = ""
 ) -> None:
-    """Replaces, in place, every call of a module that is `wanted` and can be opened, and so on inside it.
+    """Replace, in place, every call of a module that is `wanted` and can be opened, and so on inside it.
 
     Modules that torch has, that have a closed form or hooks, that cannot be traced or that return something else than
     one tensor stay calls. owner: whose modules the graph calls, by their names. name: the owner's in the model.
@@ -60,16 +60,16 @@ def inline(
 
 
 def _opened(graph: fx.Graph, node: fx.Node, module: nn.Module) -> list[fx.Node]:
-    """Replaces one call; returns the nodes that replace it, none if it stays."""
-    given = [each for each in (*node.args, *node.kwargs.values()) if isinstance(each, fx.Node)]
-    if set(given) != set(node.all_input_nodes):  # one is inside a tuple or a list
+    """Replace one call; return the nodes that replace it, none if it stays."""
+    inputs = [arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, fx.Node)]
+    if set(inputs) != set(node.all_input_nodes):  # one is inside a tuple or a list
         return []
     try:
         inner = record(module, node.args, node.kwargs)
     except Untraceable:
         return []
     with graph.inserting_before(node):
-        new, made = copy_nodes(inner, graph, given, str(node.target))
+        new, made = copy_nodes(inner, graph, inputs, str(node.target))
     _replace(graph, node, made)
     return new
 
@@ -78,10 +78,10 @@ def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "placeholder"]
 
 
-def copy_nodes(inner: fx.Graph, graph: fx.Graph, given: Sequence[fx.Node], name: str) -> tuple[list[fx.Node], Any]:
-    """Writes a graph into another, whose owner has the inner one's owner as a module of this name. Returns the new
-    nodes and the values of the inner outputs. given: the values of the inner inputs."""
-    values = dict(zip(placeholders(inner), given, strict=True))
+def copy_nodes(inner: fx.Graph, graph: fx.Graph, inputs: Sequence[fx.Node], name: str) -> tuple[list[fx.Node], Any]:
+    """Copy a graph into another, whose owner has the inner one's owner as a module of this name. Return the new nodes
+    and the values of the inner outputs. inputs: the values of the inner inputs."""
+    values = dict(zip(placeholders(inner), inputs, strict=True))
     made = graph.graph_copy(inner, values)
     new = [values[node] for node in inner.nodes if node.op not in ("placeholder", "output")]
     for node in new:

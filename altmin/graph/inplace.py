@@ -15,7 +15,7 @@ from altmin.layers import View
 IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, f"__{name}__") for name in OPERATORS}
 """operator.iadd and the others, and what they are where they do not work in place."""
 MAYBE_VIEWS = re.compile("atleast_|broadcast_tensors|chain_matmul|dropout|einsum|meshgrid|sum_to_size|type_as")
-"""Operations of torch that may return what they are given, or a view of it, though their schemas do not say so."""
+"""Operations of torch that may return their argument, or a view of it, though their schemas do not say so."""
 MODULES_OF_VIEWS = (nn.Flatten, nn.Unflatten, nn.Identity, View, nn.modules.dropout._DropoutNd)
 
 
@@ -39,8 +39,8 @@ def changed(node: fx.Node, owner: nn.Module) -> fx.Node | None:
 
 
 def settle(graph: fx.Graph, owner: nn.Module) -> None:
-    """Nodes that use a value after it was changed in place take it from the node that changed it: the same tensor, in
-    a graph whose edges then show the dependency. A number does not change: n += 1 makes another."""
+    """Let nodes that use a value after it was changed in place take it from the node that changed it: the same tensor,
+    in a graph whose edges then show the dependency. A number does not change: n += 1 makes another."""
     nodes = list(graph.nodes)
     place, sizes = {node: i for i, node in enumerate(nodes)}, numbers(nodes)
     for node in nodes:
@@ -58,7 +58,7 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
     roots: dict[fx.Node, set[fx.Node]] = {}
 
     def memory(bases: Sequence[fx.Node]) -> set[fx.Node]:
-        return {root for each in bases for root in roots.get(each, ())}
+        return {root for base in bases for root in roots.get(base, ())}
 
     for node in nodes:
         base = changed(node, owner)
@@ -66,7 +66,7 @@ def overwrites(owner: nn.Module, nodes: Sequence[fx.Node], surely: bool = False)
         roots[node] = (set() if base is None and _is_new(node, owner) else memory(bases)) or {node}
         if base is None and (not changes_its_input(node, owner) or (surely and node.op == "call_module")):
             continue
-        written = memory([each for each in bases if each not in sizes])
+        written = memory([value for value in bases if value not in sizes])
         names = [other for other in nodes[: place[node]] if written & roots[other]]
         later = any(place.get(user, len(nodes)) > place[node] for other in names for user in other.users)
         if later or any(root.op == "get_attr" for root in written):
@@ -87,5 +87,5 @@ def _is_new(node: fx.Node, owner: nn.Module) -> bool:
     operation = getattr(torch.ops.aten, name, None)
     if operation is None or MAYBE_VIEWS.match(name):
         return False
-    schemas = [getattr(operation, each)._schema for each in operation.overloads()]
-    return not any(returned.alias_info for each in schemas if not each.is_mutable for returned in each.returns)
+    schemas = [getattr(operation, overload)._schema for overload in operation.overloads()]
+    return not any(returned.alias_info for schema in schemas if not schema.is_mutable for returned in schema.returns)

@@ -41,9 +41,9 @@ def map_of(module: nn.Module) -> Map:
     >>> [type(node.map).__name__ for node in map_of(Skip()).nodes]
     ['Linear', 'Tanh', 'AnyModule', 'Sum']
     """
-    found = calculus.map_of(module)
-    if not found.uses_autograd or own_call(module) or is_known(module):
-        return found
+    whole = calculus.map_of(module)
+    if not whole.uses_autograd or own_call(module) or is_known(module):
+        return whole
     try:
         graph = _graph(module)
     except Untraceable:
@@ -55,68 +55,68 @@ def map_of(module: nn.Module) -> Map:
             "stand on one side of it, or changed in place; "
             + ("let the model return one tensor" if isinstance(cut, OutputValues) else "cut elsewhere")
         )
-    return graph or found
+    return graph or whole
 
 
 def _graph(module: nn.Module) -> Graph | None:
-    """None if all of it would go through autograd, if the order of its calls matters, or if it calls a module and does
-    not use its output."""
+    """Return the graph of a module's maps; None if all of it would go through autograd, if the order of its calls
+    matters, or if it calls a module and does not use its output."""
     graph = copy.deepcopy(module.graph) if isinstance(module, Piece) else record(module)
     entry, exit = (module.entry, module.exit) if isinstance(module, Piece) else (None, None)
     inline(graph, module)
     settle(graph, module)
     result: Any = graph.output_node().args[0]
-    given, made = placeholders(graph), list(result) if isinstance(result, list) else [result]
+    inputs, made = placeholders(graph), list(result) if isinstance(result, list) else [result]
     nodes = without_unused(graph)
     unused = [node for node in nodes if node.op == "call_module" and not node.users and node not in made]
     if any(_has_an_effect(module.get_submodule(str(node.target))) for node in unused) or overwrites(module, nodes):
         return None
     nodes = [node for node in nodes if node not in unused]
-    without = aside(module, nodes, given) | set(given[entry.moving :] if entry else ())
-    counts = given[len(given) - entry.sizes :] if entry else []
-    sizes = following(module, nodes, given, {*counts, *filter(is_size, nodes)})
-    still = set(made[exit.moving :] if exit else ()) - set(given)
-    called_once = passing(nodes, given) - set(given)
-    found = None
+    without = aside(module, nodes, inputs) | set(inputs[entry.moving :] if entry else ())
+    counts = inputs[len(inputs) - entry.sizes :] if entry else []
+    sizes = following(module, nodes, inputs, {*counts, *filter(is_size, nodes)})
+    still = set(made[exit.moving :] if exit else ()) - set(inputs)
+    called_once = passing(nodes, inputs) - set(inputs)
+    groups = None
     for anew in (set(), {node for node in nodes if node.target in TUPLES_OF_VIEWS}):  # only where that is needed
         recomputed = (sizes | anew) - set(made)
         flow = [node for node in nodes if node in called_once and node not in recomputed]
-        maps = {node: known for node in flow if (known := _closed_form(module, node, {*flow, *given}, without))}
-        found = regions(nodes, flow, {*maps, *still}, given, made)
-        if found is not None:
+        maps = {node: known for node in flow if (known := _closed_form(module, node, {*flow, *inputs}, without))}
+        groups = regions(nodes, flow, {*maps, *still}, inputs, made)
+        if groups is not None:
             break
-    if found is None or not all(region.given for region in found):
+    if groups is None or not all(region.inputs for region in groups):
         return None
-    closed = {region.made[0] for region in found if region.made[0] in maps and len(region.nodes) == 1}
+    closed = {region.made[0] for region in groups if region.made[0] in maps and len(region.nodes) == 1}
     if not (entry or exit or closed):
         return None
-    place = {node: i for i, node in enumerate([*given, *(region.made[0] for region in found)])}
+    place = {node: i for i, node in enumerate([*inputs, *(region.made[0] for region in groups)])}
     named = {id(p): name for name, p in module.named_parameters()}
     assembled = []
-    for region in found:
-        output, inputs = region.made[0], region.given
+    for region in groups:
+        output, args = region.made[0], region.inputs
         if output in closed:
-            m, inputs = maps[output]
+            m, args = maps[output]
         else:
             piece = Piece(module, region)
             m = Aside(piece) if output in still else AnyModule(piece, several=True)
         names = tuple(named[id(m.module.get_parameter(name))] for name in m.names)
-        assembled.append(Node(m, tuple(place[each] for each in inputs), names))
-    return Graph(module, assembled, Ends(len(given), tuple(place[node] for node in made), entry, exit))
+        assembled.append(Node(m, tuple(place[arg] for arg in args), names))
+    return Graph(module, assembled, Ends(len(inputs), tuple(place[node] for node in made), entry, exit))
 
 
 def _has_an_effect(module: nn.Module) -> bool:
-    """Whether a call of a module may do more than return its output: it has buffers that could change, or hooks."""
+    """Return whether a module's call may do more than return its output: it has buffers that could change, or hooks."""
     return any(True for _ in module.buffers()) or any(map(own_call, module.modules()))
 
 
 def _closed_form(module: nn.Module, node: fx.Node, values: Nodes, still: Nodes) -> tuple[Map, Sequence[Any]] | None:
     """The closed form of one node and its inputs, which are among the values; None if it has none. still: values
     without derivative, which only a module takes: they may be no tensors."""
-    args, own, sources = node.args, None, [each for each in node.all_input_nodes if each in values]
+    args, layer, sources = node.args, None, [value for value in node.all_input_nodes if value in values]
     if node.op == "call_module":
-        own = module.get_submodule(str(node.target)) if sole(node) in values else None
-    elif any(each in still for each in node.all_input_nodes):
+        layer = module.get_submodule(str(node.target)) if sole(node) in values else None
+    elif any(value in still for value in node.all_input_nodes):
         return None
     elif node.target in CONCATENATIONS:
         tensors, dim = args[0], args[1] if len(args) > 1 else node.kwargs.get("dim", 0)
@@ -124,12 +124,12 @@ def _closed_form(module: nn.Module, node: fx.Node, values: Nodes, still: Nodes) 
         return (Concatenation(dim), tensors) if whole and type(dim) is int else None  # type: ignore[return-value]
     elif node.target in SUMS | PRODUCTS and _takes_two(node, values):
         return Sum() if node.target in SUMS else Product(), args
-    if own is None and len(sources) == 1:
-        own = module_of([node], sources[0])
-    found = None if own is None else calculus.map_of(own)
-    return None if found is None or found.uses_autograd else (found, sources)
+    if layer is None and len(sources) == 1:
+        layer = module_of([node], sources[0])
+    closed = None if layer is None else calculus.map_of(layer)
+    return None if closed is None or closed.uses_autograd else (closed, sources)
 
 
 def _takes_two(node: fx.Node, values: Nodes) -> bool:
-    known = all(isinstance(each, fx.Node) and each in values for each in node.args)
+    known = all(isinstance(arg, fx.Node) and arg in values for arg in node.args)
     return known and len(node.args) == 2 and not node.kwargs

@@ -21,14 +21,14 @@ class Segment(NamedTuple):
     others take. entry, exit: how these are one tensor, where there are several."""
 
     nodes: Sequence[fx.Node]
-    given: Sequence[fx.Node]
+    inputs: Sequence[fx.Node]
     made: Sequence[fx.Node]
     entry: CutValues | None = None
     exit: CutValues | None = None
 
     @property
     def plain(self) -> bool:
-        """True if it takes one value and makes one."""
+        """Return whether it takes one value and makes one."""
         return self.entry is None and self.exit is None
 
 
@@ -43,9 +43,9 @@ class Piece(nn.Module):
     def __init__(self, owner: nn.Module, segment: Segment):
         super().__init__()
         self.training = False
-        nodes, given, made, self.entry, self.exit = segment
+        nodes, inputs, made, self.entry, self.exit = segment
         self.graph = fx.Graph()
-        values = {node: self.graph.placeholder(f"input_{i}") for i, node in enumerate(given)}
+        values = {node: self.graph.placeholder(f"input_{i}") for i, node in enumerate(inputs)}
         names: dict[int, str] = {}
         for node in nodes:
             new = values[node] = self.graph.node_copy(node, values.__getitem__)
@@ -61,18 +61,18 @@ class Piece(nn.Module):
         self.graph.output([values[node] for node in made])
         copies = [values[node] for node in nodes]
         self.in_place = any(changes_its_input(node, self) for node in copies)
-        """True if it works on a copy of its input, which might be changed otherwise."""
+        """Flag that it works on a copy of its input, which might be changed otherwise."""
         shown = [node for node in copies if node.op != "get_attr" and node.target not in HIDDEN] or copies
         self.label = f"({shortened([self._label(node) for node in shown])})"
         self.compute = compiled(self.graph)
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> "Piece":
-        """Modules one after the other as one. What passes from one piece to the next is not joined."""
+        """Join modules, one after the other, into one. What passes from one piece to the next is not joined."""
         first, last = modules[0], modules[-1]
         graph = fx.Graph()
-        inputs = placeholders(first.graph) if isinstance(first, Piece) else [None]
-        given = passing = [graph.placeholder("input") for _ in inputs]
+        count = len(placeholders(first.graph)) if isinstance(first, Piece) else 1
+        inputs = passing = [graph.placeholder("input") for _ in range(count)]
         for i, module in enumerate(modules):
             if isinstance(module, Piece):
                 passing = copy_nodes(module.graph, graph, passing, str(i))[1]
@@ -80,15 +80,15 @@ class Piece(nn.Module):
                 passing = [graph.call_module(str(i), (passing[0],))]
         entry = first.entry if isinstance(first, Piece) else None
         exit = last.exit if isinstance(last, Piece) else None
-        nodes = [node for node in graph.nodes if node not in given]
-        return cls(nn.ModuleList(modules), Segment(nodes, given, passing, entry, exit))
+        nodes = [node for node in graph.nodes if node not in inputs]
+        return cls(nn.ModuleList(modules), Segment(nodes, inputs, passing, entry, exit))
 
     def forward(self, *inputs: Tensor) -> Any:
         made = self.values(*inputs)
         return made[0] if self.exit is None else self.exit.join(made)
 
     def values(self, *inputs: Any) -> list[Any]:
-        """All values that it gives."""
+        """Return all outputs."""
         if self.entry is not None:
             layout = self.entry.take()
             inputs = (*parts(inputs[0], layout.shapes), *layout.aside)
@@ -114,7 +114,7 @@ class Piece(nn.Module):
 
 
 def compiled(graph: fx.Graph) -> Any:
-    """What a graph computes, as a Python function of its owner and its inputs."""
+    """Compile a graph into a Python function of its owner and its inputs."""
     code = graph.python_code("self")
     names = dict(code.globals)
     exec(code.src, names)

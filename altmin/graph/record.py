@@ -23,7 +23,7 @@ FACTORIES = ("arange", "eye", "full", "linspace", "ones", "zeros")
 """Functions that make tensors of numbers and sizes, which `torch.fx` by itself does not record."""
 
 NO_GRAD = "no_grad"
-"""Under this key of a node's `meta`: whether it was called where autograd records nothing."""
+"""Key of a node's `meta` for whether it was called where autograd records nothing."""
 
 MODULES = "use modules such as nn.Dropout, which follow train() and eval() by themselves"
 WITHOUT = "its forward computes without gradients (torch.no_grad or the like) or by an autograd.Function of its own"
@@ -32,8 +32,8 @@ OF_ITS_OWN = "put that part into a module of its own, which is then one block"
 
 
 class Untraceable(Exception):
-    """Why a module's forward cannot be replaced by what it calls, and what to do about it. one_block: whether it could
-    still be trained as one block."""
+    """Error for a forward that cannot be replaced by what it calls: the reason and a remedy. one_block: whether the
+    module could still be trained as one block."""
 
     def __init__(self, reason: str, remedy: str, one_block: bool = True):
         super().__init__(f"{reason}; {remedy}")
@@ -41,17 +41,17 @@ class Untraceable(Exception):
 
 
 class Writes(TorchDispatchMode):
-    """Within, a change of a tensor of the module in place is `Untraceable`: it would be made now, not in each call."""
+    """Context in which writing to a tensor of the module is `Untraceable`: it would be done now, not in each call."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        held = [t for t in (*module.parameters(), *module.buffers()) if isinstance(t, Tensor)]
-        self.held = {t.untyped_storage().data_ptr() for t in held if t.numel() and not t.is_meta}
+        tensors = [t for t in (*module.parameters(), *module.buffers()) if isinstance(t, Tensor)]
+        self.storages = {t.untyped_storage().data_ptr() for t in tensors if t.numel() and not t.is_meta}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for a, given in zip(args, func._schema.arguments, strict=False):
-            written = isinstance(a, Tensor) and given.alias_info is not None and given.alias_info.is_write
-            if written and a.untyped_storage().data_ptr() in self.held:
+        for a, argument in zip(args, func._schema.arguments, strict=False):
+            written = isinstance(a, Tensor) and argument.alias_info is not None and argument.alias_info.is_write
+            if written and a.untyped_storage().data_ptr() in self.storages:
                 raise Untraceable("its forward changes a parameter or buffer in place", OF_ITS_OWN)
         return func(*args, **(kwargs or {}))
 
@@ -68,14 +68,14 @@ for _name in OPERATORS:
 
 
 class Recorder(fx.Tracer):
-    """Records one forward; modules that it calls are single nodes. Torch's classes and functions are patched
+    """Record one forward; modules that it calls are single nodes. Torch's classes and functions are patched
     meanwhile, as `torch.fx` does it."""
 
     proxy_buffer_attributes = True
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
-        self.given, self.by_name = args, kwargs
+        self.args, self.kwargs = args, kwargs
         self.precision = _autocast()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -85,13 +85,13 @@ class Recorder(fx.Tracer):
         return True
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
-        """An input for each node that the module is called with; all other arguments are as given."""
-        args = [self._placeholder(each) for each in self.given]
-        kwargs = {name: self._placeholder(each) for name, each in self.by_name.items()}
-        return (lambda root, *given: root_fn(root, *given, **kwargs)), [self.root, *args]
+        """Create an input for each node that the module is called with; all other arguments stay as they are."""
+        args = [self._placeholder(arg) for arg in self.args]
+        kwargs = {name: self._placeholder(arg) for name, arg in self.kwargs.items()}
+        return (lambda root, *inputs: root_fn(root, *inputs, **kwargs)), [self.root, *args]
 
-    def _placeholder(self, given: Any) -> Any:
-        return self.create_proxy("placeholder", "input", (), {}) if isinstance(given, fx.Node) else given
+    def _placeholder(self, arg: Any) -> Any:
+        return self.create_proxy("placeholder", "input", (), {}) if isinstance(arg, fx.Node) else arg
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
@@ -108,7 +108,7 @@ class Recorder(fx.Tracer):
         return super().create_arg(a)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        """An assertion is recorded and taken to hold; any other decision is an error."""
+        """Record an assertion, which is assumed to hold; any other decision is an error."""
         caller = sys._getframe(2)
         code = [i for i in dis.get_instructions(caller.f_code) if i.offset >= caller.f_lasti]
         branching = ("CACHE", "NOT_TAKEN", "TO_BOOL", "POP_JUMP")  # these may stand beside a conditional jump
@@ -119,14 +119,14 @@ class Recorder(fx.Tracer):
 
     @contextmanager
     def recording_factories(self) -> Iterator[None]:
-        """Inside, factories are recorded, and an `autograd.Function` of what is recorded is `Untraceable`."""
+        """Record factories within; an `autograd.Function` of what is recorded is `Untraceable`."""
         unwrap = functions.unwrap_dead_wrappers
 
         def make(original: Any, *args: Any, **kwargs: Any) -> fx.Proxy:
             return self.create_proxy("call_function", original, args, kwargs)
 
         def refuse(args: Any) -> Any:  # every Function.apply calls it, also one that was taken from its class before
-            if any(isinstance(each, Value) for each in args):
+            if any(isinstance(arg, Value) for arg in args):
                 raise Untraceable(WITHOUT, OF_ITS_OWN)
             return unwrap(args)
 
@@ -218,7 +218,7 @@ def _traced(module: nn.Module, training: bool, args: Sequence[Any], kwargs: Mapp
 
 
 def _cuts_gradients(graph: fx.Graph, module: nn.Module) -> bool:
-    """Whether a node was called where autograd records nothing, of those that would have a derivative elsewhere."""
+    """Return whether a node that would have a derivative elsewhere was called where autograd records nothing."""
     nodes = list(graph.nodes)
     still = aside(module, nodes, [node for node in nodes if node.op == "placeholder"])
     calls = [node for node in nodes if node.op == "call_module" or (node.op in FUNCTIONS and node.all_input_nodes)]

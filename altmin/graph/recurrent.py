@@ -19,11 +19,11 @@ def has_layers(model: nn.Module) -> bool:
     return any(type(m) in KINDS for m in model.modules())
 
 
-def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], given: fx.Node) -> list[nn.Module] | None:
-    """Modules that compute from the value of `given` what the nodes do, if these call a recurrent module from h_0 = 0
-    and take its outputs, or the last state of its last layer; else None."""
+def recurrent_layers(owner: nn.Module, nodes: Sequence[fx.Node], source: fx.Node) -> list[nn.Module] | None:
+    """Return modules that compute from the value of `source` what the nodes do, if these call a recurrent module from
+    h_0 = 0 and take its outputs, or the last state of its last layer; else None."""
     called, *entries = nodes
-    module = owner.get_submodule(str(called.target)) if called.op == "call_module" and sole(called) is given else None
+    module = owner.get_submodule(str(called.target)) if called.op == "call_module" and sole(called) is source else None
     if not isinstance(module, nn.RNNBase) or own_call(module) or not _has_codes(module):
         return None
     pairs = zip(nodes, entries, strict=False)
@@ -48,12 +48,12 @@ def layers(module: nn.RNNBase, padded: bool = False) -> list[nn.Module]:
     >>> layers(nn.GRU(2, 3, num_layers=2, dropout=0.5))
     [GRU(), LayerDropout(p=0.5, inplace=False), GRU()]
     """
-    found: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for i in range(module.num_layers):
         if i and module.dropout:
-            found.append(LayerDropout(module))
-        found.append(RecurrentLayer(module, i, padded))
-    return found
+            modules.append(LayerDropout(module))
+        modules.append(RecurrentLayer(module, i, padded))
+    return modules
 
 
 def _has_codes(module: nn.RNNBase) -> bool:

@@ -8,7 +8,7 @@ from altmin.graph.piece import Segment
 from altmin.graph.values import Nodes, is_tensor, with_constants
 
 
-def regions(nodes: Sequence[fx.Node], flow: Nodes, alone: Nodes, given: Nodes, made: Nodes) -> list[Segment] | None:
+def regions(nodes: Sequence[fx.Node], flow: Nodes, alone: Nodes, sources: Nodes, made: Nodes) -> list[Segment] | None:
     """Groups of the nodes in `flow`, in an order in which each follows those whose outputs it takes, with the constants
     that they use.
 
@@ -20,16 +20,16 @@ def regions(nodes: Sequence[fx.Node], flow: Nodes, alone: Nodes, given: Nodes, m
     loose = {node for node in flow if node not in alone}
     apart: set[fx.Node] = set()
     while True:
-        groups = _merged([node for node in nodes if node in flow], loose - apart, nodes, {*flow, *given})
-        units = [_unit(group, nodes, {*flow, *given}) for group in groups]
-        taken = {node for _, inputs in units for node in inputs} | set(made)
-        outputs = [[node for node in group if node in taken] for group in groups]
+        groups = _merged([node for node in nodes if node in flow], loose - apart, nodes, {*flow, *sources})
+        units = [_unit(group, nodes, {*flow, *sources}) for group in groups]
+        used = {node for _, inputs in units for node in inputs} | set(made)
+        outputs = [[node for node in group if node in used] for group in groups]
         bad = [(out, group) for out, group in zip(outputs, groups, strict=True) if not _sound(out, group, loose)]
         if not bad:
             return [Segment(*unit, out) for unit, out in zip(units, outputs, strict=True) if out]
-        held = {node for out, _ in bad for node in out}
-        users = {n for group, (_, inputs) in zip(groups, units, strict=True) if held & set(inputs) for n in group}
-        if not users <= loose and not held & set(made):
+        unsound = {node for out, _ in bad for node in out}
+        users = {n for group, (_, inputs) in zip(groups, units, strict=True) if unsound & set(inputs) for n in group}
+        if not users <= loose and not unsound & set(made):
             loose |= users
         elif any(len(group) > 1 for _, group in bad):
             apart |= {node for _, group in bad for node in group}
@@ -45,18 +45,18 @@ def _sound(outputs: Sequence[fx.Node], group: Nodes, loose: Nodes) -> bool:
 def _unit(group: Nodes, nodes: Sequence[fx.Node], among: Nodes) -> tuple[list[fx.Node], list[fx.Node]]:
     """A group with its constants, and its inputs."""
     inner = with_constants(group, among, nodes)
-    inputs = dict.fromkeys(each for node in inner for each in node.all_input_nodes if each not in set(inner))
+    inputs = dict.fromkeys(source for node in inner for source in node.all_input_nodes if source not in set(inner))
     return inner, list(inputs)
 
 
 def _merged(order: Nodes, loose: Nodes, nodes: Sequence[fx.Node], among: Nodes) -> list[list[fx.Node]]:
     """Groups in order: loose nodes that feed each other together, unless groups would depend on each other."""
-    takes = {node: [each for each in _unit([node], nodes, among)[1] if each in set(order)] for node in order}
+    takes = {node: [source for source in _unit([node], nodes, among)[1] if source in set(order)] for node in order}
     of = {node: i for i, node in enumerate(order)}
     for node in order:
-        for each in takes[node] if node in loose else ():
-            if each in loose and of[each] != of[node]:
-                tried = {n: of[each] if i == of[node] else i for n, i in of.items()}
+        for source in takes[node] if node in loose else ():
+            if source in loose and of[source] != of[node]:
+                tried = {n: of[source] if i == of[node] else i for n, i in of.items()}
                 of = tried if _sorted(tried, takes) is not None else of
     groups: dict[int, list[fx.Node]] = {}
     for node in order:
@@ -71,12 +71,12 @@ def _sorted(of: dict[fx.Node, int], takes: dict[fx.Node, list[fx.Node]]) -> list
     other."""
     needs: dict[int, set[int]] = {}
     for node, i in of.items():
-        needs.setdefault(i, set()).update(of[each] for each in takes[node] if of[each] != i)
-    found: dict[int, None] = {}
+        needs.setdefault(i, set()).update(of[source] for source in takes[node] if of[source] != i)
+    ranked: dict[int, None] = {}
     left = dict.fromkeys(needs)
     while left:
-        ready = next((i for i in left if needs[i] <= found.keys()), None)
+        ready = next((i for i in left if needs[i] <= ranked.keys()), None)
         if ready is None:
             return None
-        found[ready] = left.pop(ready)
-    return list(found)
+        ranked[ready] = left.pop(ready)
+    return list(ranked)

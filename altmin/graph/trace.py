@@ -58,17 +58,17 @@ def trace(model: nn.Module, at: Collection[str] = (), inputs: Sequence[str] = ()
     except Untraceable as why:
         whole = "; or train it as one block: nn.Sequential(model)" if why.one_block and len(inputs) < 2 else ""
         raise ValueError(f"{type(model).__name__} cannot be cut into blocks: {why}{whole}") from why
-    kept: list[Part] = []
+    chain: list[Part] = []
     for part in parts:
         if type(part.module) is not nn.Identity or own_call(part.module):
-            kept.append(part)
-        elif kept:
-            kept[-1].ends += part.ends
-    return kept
+            chain.append(part)
+        elif chain:
+            chain[-1].ends += part.ends
+    return chain
 
 
 def ends_at(model: nn.Module, parts: Sequence[Part], at: Collection[str]) -> list[int]:
-    """After how many parts the modules named in `at` end. ValueError for a name that no part ends with."""
+    """Return after how many parts the modules named in `at` end. ValueError for a name that no part ends with."""
     places = {name for part in parts for name in part.ends}
     for name in at:
         if name not in dict(model.named_modules()) or not name:
@@ -92,8 +92,8 @@ def _opened(module: nn.Module, name: str, at: Collection[str], inputs: Sequence[
     elif (in_time := layers_of_outputs(module)) is not None:
         yield from map(Part, in_time)
     elif is_plain(module):
-        for child, each in zip(module._modules, module, strict=True):
-            yield from _parts(each, join(name, child), at)
+        for child, layer in zip(module._modules, module, strict=True):
+            yield from _parts(layer, join(name, child), at)
     else:
         yield from _of_graph(record(module, structured=not name), module, name, at)
 
@@ -104,25 +104,25 @@ def _of_graph(
     """The parts of a module by the graph of its forward."""
     inline(graph, module, lambda node: len(node.all_input_nodes) > 1 or _inside(join(name, str(node.target)), at), name)
     settle(graph, module)
-    asked = [each for each in graph.nodes if set(ends(each)) & set(at)]
+    asked = [node for node in graph.nodes if set(ends(node)) & set(at)]
     for segment in segments(graph, module, asked, inputs):
-        nodes, given = segment.nodes, segment.given[0]
-        in_time = recurrent_layers(module, nodes, given) if segment.plain else None
+        nodes, source = segment.nodes, segment.inputs[0]
+        in_time = recurrent_layers(module, nodes, source) if segment.plain else None
         if in_time is not None:
-            found = [Part(each) for each in in_time]
-        elif segment.plain and len(nodes) == 1 and nodes[0].op == "call_module" and sole(nodes[0]) is given:
+            chain = [Part(layer) for layer in in_time]
+        elif segment.plain and len(nodes) == 1 and nodes[0].op == "call_module" and sole(nodes[0]) is source:
             target = str(nodes[0].target)
-            found = _parts(module.get_submodule(target), join(name, target), at)
+            chain = _parts(module.get_submodule(target), join(name, target), at)
         else:
-            found = [Part((module_of(nodes, given) if segment.plain else None) or Piece(module, segment))]
-        if found:  # its output may also be that of modules that were replaced by what they call
-            found[-1].ends += [each for each in ends(segment.made[0]) if each not in found[-1].ends]
-        yield from found
+            chain = [Part((module_of(nodes, source) if segment.plain else None) or Piece(module, segment))]
+        if chain:  # its output may also be that of modules that were replaced by what they call
+            chain[-1].ends += [end for end in ends(segment.made[0]) if end not in chain[-1].ends]
+        yield from chain
 
 
 def _inside(name: str, at: Collection[str]) -> bool:
     """Return whether a place to cut lies inside a module of this name."""
-    return any(each.startswith(f"{name}.") for each in at)
+    return any(place.startswith(f"{name}.") for place in at)
 
 
 def _parts(module: nn.Module, name: str, at: Collection[str]) -> list[Part]:
@@ -155,63 +155,63 @@ def segments(graph: fx.Graph, owner: nn.Module, at: Nodes = (), inputs: Sequence
     Segments that need a `Piece` and have no parameters are joined to the next that needs one, unless `at` says so.
     """
     nodes = without_unused(graph)
-    given = placeholders(graph)
+    sources = placeholders(graph)
     outputs, last = _outputs(graph.output_node().args[0])
-    flow = passing(nodes, given)
+    flow = passing(nodes, sources)
     if overwrites(owner, nodes, surely=True):
         reason = "its forward changes a tensor in place: a buffer, or one of which it then uses a view from before"
         remedy = "write that out of place, such as x = x + y instead of x += y, or put it into a module of its own"
         raise Untraceable(reason, remedy)
-    if not outputs or any(each not in flow for each in outputs):
+    if not outputs or any(node not in flow for node in outputs):
         raise Untraceable("its output does not depend on its input", "let it", one_block=False)
     order = [node for node in nodes if node in flow]
-    found: list[Segment] = []
-    still = aside(owner, order, given, given if len(given) > 1 else ())
-    start, entry = len(given), CutValues(1, "at the input", names=inputs) if len(given) > 1 else None
+    result: list[Segment] = []
+    still = aside(owner, order, sources, sources if len(sources) > 1 else ())
+    start, entry = len(sources), CutValues(1, "at the input", names=inputs) if len(sources) > 1 else None
     for end, made, exit in [*_cuts(order, outputs, still, at), (len(order), outputs, last)]:
-        segment = Segment(order[start:end], given, made, entry, exit)
-        if found and found[-1].made[0] not in at and _weightless(found[-1]) and not _is_a_module(segment):
-            before = found.pop()
-            segment = Segment([*before.nodes, *segment.nodes], before.given, made, before.entry, exit)
-        found.append(segment)
-        start, given, entry = end, made, exit
-    return [each._replace(nodes=with_constants(each.nodes, flow, nodes)) for each in found if each.nodes]
+        segment = Segment(order[start:end], sources, made, entry, exit)
+        if result and result[-1].made[0] not in at and _weightless(result[-1]) and not _is_a_module(segment):
+            before = result.pop()
+            segment = Segment([*before.nodes, *segment.nodes], before.inputs, made, before.entry, exit)
+        result.append(segment)
+        start, sources, entry = end, made, exit
+    return [segment._replace(nodes=with_constants(segment.nodes, flow, nodes)) for segment in result if segment.nodes]
 
 
-def _outputs(given: Any) -> tuple[list[fx.Node], OutputValues | None]:
-    """The values that a graph gives, and how they are one, unless it gives one tensor."""
-    if isinstance(given, fx.Node):
-        return [given], None
-    found, order = [each for each in pytree.tree_leaves(given) if isinstance(each, fx.Node)], itertools.count()
-    return found, OutputValues(len(found), pytree.tree_map_only(fx.Node, lambda _: Number(next(order)), given))
+def _outputs(result: Any) -> tuple[list[fx.Node], OutputValues | None]:
+    """Return the tensors that a graph returns, and how they are one, unless it returns one tensor."""
+    if isinstance(result, fx.Node):
+        return [result], None
+    nodes, order = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, fx.Node)], itertools.count()
+    return nodes, OutputValues(len(nodes), pytree.tree_map_only(fx.Node, lambda _: Number(next(order)), result))
 
 
 def _cuts(
     order: Sequence[fx.Node], outputs: Nodes, still: Nodes, at: Nodes
 ) -> Iterator[tuple[int, list[fx.Node], CutValues | None]]:
-    """After how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes whose
-    values have no derivative. No cut but those of `at` lies between a size and its use."""
+    """Yield after how many nodes to cut, and the values that pass there, as one if they are several. still: the nodes
+    whose values have no derivative. No cut but those of `at` lies between a size and its use."""
     sizes = numbers(order)
     place = {node: i for i, node in enumerate(order)}
     last_use = {node: max((place.get(user, len(order)) for user in node.users), default=0) for node in order}
     for i, node in enumerate(order[1:], 1):
-        live = [each for each in order[:i] if last_use[each] > i]
-        moving = [node, *(each for each in live if each not in still)]
-        asked = node in at or (len(moving) == 1 and not any(each in sizes for each in live))
+        live = [value for value in order[:i] if last_use[value] > i]
+        moving = [node, *(value for value in live if value not in still)]
+        asked = node in at or (len(moving) == 1 and not any(value in sizes for value in live))
         if asked and node.users and node not in outputs and node not in still and all(map(is_tensor, moving)):
-            beside = sorted((each for each in live if each in still), key=sizes.__contains__)
-            made, counts = [*moving, *beside], sum(each in sizes for each in beside)
-            cut = CutValues(len(moving), f"after {name_of(node)!r}", counts, [name_of(each) for each in made])
+            beside = sorted((value for value in live if value in still), key=sizes.__contains__)
+            made, counts = [*moving, *beside], sum(value in sizes for value in beside)
+            cut = CutValues(len(moving), f"after {name_of(node)!r}", counts, [name_of(value) for value in made])
             yield i + 1, made, cut if len(made) > 1 else None
 
 
 def _weightless(segment: Segment) -> bool:
     """Return whether a segment needs a `Piece` and surely has no parameters."""
-    used = [node for each in segment.nodes for node in (each, *each.all_input_nodes)]
+    used = [value for node in segment.nodes for value in (node, *node.all_input_nodes)]
     return not _is_a_module(segment) and not any(node.op in ("call_module", "get_attr") for node in used)
 
 
 def _is_a_module(segment: Segment) -> bool:
     nodes = segment.nodes
     called = len(nodes) == 1 and nodes[0].op == "call_module"
-    return segment.plain and bool(nodes) and (called or module_of(nodes, segment.given[0]) is not None)
+    return segment.plain and bool(nodes) and (called or module_of(nodes, segment.inputs[0]) is not None)

@@ -1,4 +1,4 @@
-"""What the values of a graph are: which depend on the input, which have no derivative, which are tensors."""
+"""Properties of the values of a graph: which depend on the input, which have no derivative, which are tensors."""
 
 import operator
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ def named(*names: str) -> set[Any]:
 
 
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
-"""Of Python, those that have an in-place form."""
+"""Operators of Python that have an in-place form."""
 ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
 _COMPARING = (*ORDERS, "logical_not", "logical_and", "logical_or", "isnan", "isfinite")
 WITHOUT_DERIVATIVE = {
@@ -29,7 +29,7 @@ WITHOUT_DERIVATIVE = {
     *(getattr(operator, name) for name in (*_COMPARING, "invert") if hasattr(operator, name)),
     torch.nn.functional.one_hot,
 }
-"""Functions and methods whose value has no derivative with respect to what they are given."""
+"""Functions and methods whose value has no derivative with respect to their arguments."""
 
 TUPLES_OF_VIEWS = named("chunk", "split", "tensor_split", "unbind")
 """Functions and methods that compute nothing: they may be called again for every entry of the tuple they return."""
@@ -41,14 +41,14 @@ def without_unused(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op != "output"]
 
 
-def passing(nodes: Sequence[fx.Node], given: Nodes) -> set[fx.Node]:
+def passing(nodes: Sequence[fx.Node], inputs: Nodes) -> set[fx.Node]:
     """The nodes that depend on an input, that call a module, or that are unused: these are called once. Others follow
     from parameters, buffers and numbers alone, and can be computed again."""
-    found = set(given)
+    dependent = set(inputs)
     for node in nodes:
-        if node.op == "call_module" or not node.users or any(each in found for each in node.all_input_nodes):
-            found.add(node)
-    return found
+        if node.op == "call_module" or not node.users or any(source in dependent for source in node.all_input_nodes):
+            dependent.add(node)
+    return dependent
 
 
 def is_size(node: fx.Node) -> bool:
@@ -58,37 +58,37 @@ def is_size(node: fx.Node) -> bool:
 
 def numbers(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """The nodes whose values are sizes, and what Python's operators and mathematical functions make of these."""
-    found: set[fx.Node] = set()
+    sizes: set[fx.Node] = set()
     for node in nodes:
         computed = getattr(node.target, "__module__", "") in ("_operator", "math") and node.all_input_nodes
-        if is_size(node) or (computed and all(each in found for each in node.all_input_nodes)):
-            found.add(node)
-    return found
+        if is_size(node) or (computed and all(source in sizes for source in node.all_input_nodes)):
+            sizes.add(node)
+    return sizes
 
 
-def aside(owner: nn.Module, nodes: Sequence[fx.Node], given: Nodes, fixed: Nodes = ()) -> set[fx.Node]:
+def aside(owner: nn.Module, nodes: Sequence[fx.Node], inputs: Nodes, fixed: Nodes = ()) -> set[fx.Node]:
     """The nodes of a graph through which no derivative goes: sizes, comparisons, integers that an embedding reads,
     those that are `fixed`, and what functions make of these alone."""
     begin = {*fixed, *(node for node in nodes if _indexes(owner, node) or is_size(node))}
     begin |= {node for node in nodes if node.op in FUNCTIONS and node.target in WITHOUT_DERIVATIVE}
-    return following(owner, nodes, given, begin)
+    return following(owner, nodes, inputs, begin)
 
 
-def following(owner: nn.Module, nodes: Sequence[fx.Node], given: Nodes, begin: Nodes) -> set[fx.Node]:
+def following(owner: nn.Module, nodes: Sequence[fx.Node], inputs: Nodes, begin: Nodes) -> set[fx.Node]:
     """The nodes `begin`, and what functions make of these, buffers and numbers alone. What they make of a parameter has
     a derivative by it."""
-    found, trained = set(begin), set[fx.Node]()
+    reached, trained = set(begin), set[fx.Node]()
     for node in nodes[0].graph.nodes if nodes else ():
-        fixed = node in found or is_size(node)
+        fixed = node in reached or is_size(node)
         parameter = node.op == "get_attr" and isinstance(operator.attrgetter(str(node.target))(owner), nn.Parameter)
-        if parameter or (not fixed and any(each in trained for each in node.all_input_nodes)):
+        if parameter or (not fixed and any(source in trained for source in node.all_input_nodes)):
             trained.add(node)
     for node in nodes:
-        sources = [each for each in node.all_input_nodes if each in given or each.all_input_nodes or each in found]
-        still = all(each in found or is_size(each) for each in sources)
+        sources = [n for n in node.all_input_nodes if n in inputs or n.all_input_nodes or n in reached]
+        still = all(source in reached or is_size(source) for source in sources)
         if node.op in FUNCTIONS and node not in trained and sources and still:
-            found.add(node)
-    return found
+            reached.add(node)
+    return reached
 
 
 def _indexes(owner: nn.Module, node: fx.Node) -> bool:
@@ -99,7 +99,7 @@ def _indexes(owner: nn.Module, node: fx.Node) -> bool:
 
 
 def with_constants(inner: Nodes, among: Nodes, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """The given nodes and those outside `among` that they use, in the order of the graph."""
+    """The nodes `inner` and those outside `among` that they use, in the order of the graph."""
     wanted, left = set(inner), list(inner)
     while left:
         new = [node for node in left.pop().all_input_nodes if node not in among and node not in wanted]

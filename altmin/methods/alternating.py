@@ -80,8 +80,8 @@ def as_printed(  # noqa: PLR0913
 
 
 class Offline(Wrapper):
-    """`step` moves the codes of a part of the data and gathers what the weights need of it, holding no more;
-    `end_epoch` moves the weights."""
+    """Offline training: `step` moves the codes of a part of the data and gathers what the weights need of it, holding
+    no more; `end_epoch` moves the weights."""
 
     method: AltMin
 
@@ -109,9 +109,9 @@ def register_rule(
     accepted = Signature([p.replace(kind=model.kind) for p in (model, *every)])
 
     def factory(*args: Any, **kwargs: Any) -> Any:
-        given = {**defaults, **accepted.bind(*args, **kwargs).arguments}
-        made = rule(**{option: given.pop(option) for option in options if option in given})
-        am = build(rule=made, **given)
+        arguments = {**defaults, **accepted.bind(*args, **kwargs).arguments}
+        made = rule(**{option: arguments.pop(option) for option in options if option in arguments})
+        am = build(rule=made, **arguments)
         return Offline(am) if "offline" in name else am
 
     factory.__doc__, factory.__signature__ = text, accepted  # type: ignore[attr-defined]

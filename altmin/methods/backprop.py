@@ -21,8 +21,8 @@ from altmin.optim import CoActivation
 
 
 class Backprop(OptimizerMethod):
-    """A step is `loss.backward()` and one step of a torch optimizer. loss: None is cross-entropy; torch's takes outputs
-    (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
+    """Backpropagation: `loss.backward()`, then a step of a torch optimizer. loss: None is cross-entropy; torch's takes
+    outputs (samples, time, classes) here too. clip_norm: the largest norm of all gradients together, as
     `torch.nn.utils.clip_grad_norm_` has it; None for no limit."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Backprop(OptimizerMethod):
         return f"Backprop(optimizer={' '.join(repr(self.optimizer).split())}, loss={describe(self.loss)}{clip})"
 
     def step(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
-        """x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its arguments.
-        sample_weight: one for each sample; the loss is then the weighted mean."""
+        """Take a step. x: a tensor; for a model of several inputs a tuple of tensors, or a dict by the names of its
+        arguments. sample_weight: one for each sample; the loss is then the weighted mean."""
         loss = self.differentiate(x, y, sample_weight, context)
         self.update()
         return LossOnly(loss)
@@ -57,7 +57,7 @@ class Backprop(OptimizerMethod):
         self.optimizer.step()
 
     def differentiate(self, x: Any, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> Tensor:
-        """The loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
+        """Return the loss; its gradient is left in every parameter's `grad`, and no weight has moved."""
         self.optimizer.zero_grad()
         x = as_inputs(x)
         with whole_batch(context):
@@ -82,18 +82,18 @@ class Backprop(OptimizerMethod):
     def _summed(
         self, loss: Tensor, output: Tensor, y: Tensor, w: Tensor | None, context: Context
     ) -> tuple[Tensor, Tensor]:
-        """This rank's part of the mean loss over all ranks, and that mean."""
+        """Return this rank's part of the mean loss over all ranks, and that mean."""
         known, detached = getattr(self.loss, "adapted", None) or adapt(self.loss), output.detach()
-        own = known.terms(detached, known.prepare(detached, y, context)) if w is None else w.sum().item()
-        own = 1.0 if known.adds else own
-        if not own:  # the mean of no terms is NaN
+        terms = known.terms(detached, known.prepare(detached, y, context)) if w is None else w.sum().item()
+        terms = 1.0 if known.adds else terms
+        if not terms:  # the mean of no terms is NaN
             loss = 0 * output.sum()
-        total, count = context.sum_numbers(loss.item() * own, own)
-        part = loss if known.adds or not own else loss * (own / count)
+        total, count = context.sum_numbers(loss.item() * terms, terms)
+        part = loss if known.adds or not terms else loss * (terms / count)
         return part, loss.new_tensor(total if known.adds else total / count if count else torch.nan)
 
     def why_not_captured(self) -> str:
-        """Why a step cannot be captured as a CUDA graph; empty if it can."""
+        """Return why a step cannot be captured as a CUDA graph; empty if it can."""
         if isinstance(self.optimizer, torch.optim.Adam | CoActivation) or self.optimizer.defaults.get("fused"):
             return ""
         name = type(self.optimizer).__name__

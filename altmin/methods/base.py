@@ -1,4 +1,4 @@
-"""What methods have in common: the metrics of a step, the state of one torch optimizer, finite numbers."""
+"""Parts that methods have in common: the metrics of a step, the state of one torch optimizer, finite numbers."""
 
 import math
 from dataclasses import dataclass
@@ -45,19 +45,19 @@ class OptimizerMethod:
 
 
 def without_model(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options among the arguments of a factory, given as its `locals()`."""
+    """Return the options among the arguments of a factory, given as its `locals()`."""
     return {name: value for name, value in arguments.items() if name != "model"}
 
 
 def options_text(method: Any) -> str:
-    """A method and its options, for its `repr`."""
+    """Return the text of a method and its options, for its `repr`."""
     return f"{type(method).__name__}({', '.join(f'{name}={value!r}' for name, value in method.options.items())})"
 
 
 def demand_finite(x: Tensor, y: Tensor) -> None:
     """Raise ValueError for a mini-batch with numbers that are not finite."""
-    for name, given in (("input holds", x), ("targets hold", y)):
-        if not bool(given.sum().isfinite()) and not bool(given.isfinite().all()):  # the sum may overflow
+    for name, tensor in (("input holds", x), ("targets hold", y)):
+        if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):  # the sum may overflow
             raise ValueError(f"the {name} NaN or infinite values; clean them before training (nothing was changed)")
 
 

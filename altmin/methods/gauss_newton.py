@@ -73,24 +73,22 @@ class GaussNewton:
         self.places = [
             (l, i) for l, block in enumerate(self.chain) for i, (m, _) in enumerate(block.core.pairs) if _is_trained(m)
         ]
-        """Of the trained layers: the block, and the map of its core."""
+        """Places of the trained layers: the block, and the map of its core."""
         if not self.places:
             raise ValueError("all parameters are frozen: there is nothing to train")
-        self.P = [
-            start * torch.eye(as_matrix(own).shape[1], dtype=torch.float64) for own in map(self._own, self.places)
-        ]
+        self.P = [start * torch.eye(as_matrix(p).shape[1], dtype=torch.float64) for p in map(self._params, self.places)]
         self.noise = 1.0
 
     def __repr__(self) -> str:
         return options_text(self)
 
-    def _own(self, place: tuple[int, int]) -> Params:
+    def _params(self, place: tuple[int, int]) -> Params:
         l, i = place
         return self.theta[l][self.chain.blocks[l].core.slices[i]]
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, context: Context = LOCAL) -> LossOnly:
-        """One step on all samples given, of which one with weight w counts as w samples. ValueError for those that do
+        """Take one step on these samples, of which one with weight w counts as w samples. ValueError for those that do
         not fit, `Diverged` if the next weights would not be finite; then nothing has changed."""
         check(x, y)
         self.chain.demand_unchanged()
@@ -112,14 +110,14 @@ class GaussNewton:
         with np.errstate(all="ignore"):
             changes = gauss_newton_step(factors, gradient, hessian, self.memory)
         for place, change in zip(self.places, changes, strict=True):
-            own = self._own(place)
-            for p, d in zip(own, parted(torch.from_numpy(change[0]).to(own[0].device), own), strict=True):
+            params = self._params(place)
+            for p, d in zip(params, parted(torch.from_numpy(change[0]).to(params[0].device), params), strict=True):
                 p.add_(d)
         self.noise = noise
         return LossOnly(value)
 
     def _demand_alone(self, x: Tensor, y: Tensor) -> None:
-        """ValueError for numbers that are not finite, and where samples depend on each other or on chance."""
+        """Raise ValueError for numbers that are not finite, and where samples depend on each other or on chance."""
         demand_finite(*(t if t.is_floating_point() else t.float() for t in (x, y)))
         for block in self.chain:
             if block.mixes_samples or any(
@@ -131,8 +129,8 @@ class GaussNewton:
                 )
 
     def _at_output(self, output: Tensor, y: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, float]:
-        """The mean loss over all ranks; of each sample the negative gradient and the Hessian, in double precision; the
-        next noise."""
+        """Return the mean loss over all ranks; for each sample the negative gradient and the Hessian, in double
+        precision; the next noise."""
         targets = self.loss.prepare(output, y, context)
         self.loss.check(output, y, context)
         at, n = self.loss.at(output, targets), len(output)
@@ -155,25 +153,25 @@ class GaussNewton:
         return at.value.new_tensor(total / count), r, H, noise
 
     def _derivatives(self, x: Tensor, outputs: int) -> list[tuple[Tensor, Tensor]]:
-        """Return of each trained layer a and J. Every sample passes once for each output, whose unit vector then passes
+        """Return a and J of each trained layer. Every sample passes once for each output, whose unit vector then passes
         back through the blocks."""
         n, blocks = len(x), self.chain.blocks
         states = encode(blocks, self.theta, x.repeat_interleave(outputs, 0), LOCAL)[1]
-        v = torch.eye(outputs, dtype=self._own(self.places[0])[0].dtype, device=x.device).repeat(n, 1)
-        found = []
+        v = torch.eye(outputs, dtype=self._params(self.places[0])[0].dtype, device=x.device).repeat(n, 1)
+        pairs = []
         first = self.places[0][0]
         for l in range(len(blocks) - 1, first - 1, -1):
             block, p, state = blocks[l], self.theta[l], states[l]
             for i, (m, of) in reversed([*enumerate(block.core.pairs)]):
                 if (l, i) in self.places:
                     a, J = (t.double().unflatten(0, (n, outputs, -1)) for t in m.columns(state.core[i], v))
-                    found.append((a[:, 0], J))
+                    pairs.append((a[:, 0], J))
                 if i or l > first:
                     v = m.vjp(p[of], state.core[i], v)
             if l > first:
-                for m, kept in zip(block.prelude.maps[::-1], state.prelude[::-1], strict=True):
-                    v = m.vjp((), kept, v)
-        return found[::-1]
+                for m, saved in zip(block.prelude.maps[::-1], state.prelude[::-1], strict=True):
+                    v = m.vjp((), saved, v)
+        return pairs[::-1]
 
     def end_epoch(self) -> None:
         pass
@@ -198,7 +196,7 @@ def _is_trained(m: Map) -> bool:
 
 
 def _factor(a: Array, J: Array, P: Array) -> Matrix | Places:
-    """a: (1, samples, places, inputs). J: (1, samples, outputs of the net, places, outputs)."""
+    """Return one factor. a: (1, samples, places, inputs). J: (1, samples, outputs of the net, places, outputs)."""
     return Places(a[0], J[0], P) if a.shape[2] > 1 else Matrix(a[:, :, 0], J[:, :, :, 0], P)
 
 

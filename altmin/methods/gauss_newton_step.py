@@ -29,14 +29,14 @@ from altmin.common.errors import Diverged, demand
 
 Array = NDArray[np.float64]
 NOISE = 0.99
-"""Of the running mean of squared errors, by which a squared error is divided."""
+"""Decay of the running mean of squared errors, by which a squared error is divided."""
 LEAST_NOISE = 1e-6
 LARGEST_CHANGE = 1e30
-"""Beyond, weights in single precision may not be finite."""
+"""Bound on changes; beyond, weights in single precision may not be finite."""
 
 
 class Memory(NamedTuple):
-    """How every P fades and is bounded, the options of `GaussNewton`. forget: one for each net."""
+    """Rule by which every P fades and is bounded, the options of `GaussNewton`. forget: one for each net."""
 
     start: float
     forget: Array

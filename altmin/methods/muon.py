@@ -14,7 +14,7 @@ from altmin.methods.protocol import register
 
 
 class MuonAdamW(AdamW):
-    """Two of torch's optimizers in one, so that a scheduler and a checkpoint have one to do with.
+    """Pair of torch's optimizers in one, so that a scheduler and a checkpoint have one to do with.
 
     A group that has `ns_steps` takes the step of `torch.optim.Muon`, with weights of convolutions as matrices (output
     channels, all else); any other that of `torch.optim.AdamW`. params: groups, those for Muon with all of its options.
@@ -37,26 +37,26 @@ class MuonAdamW(AdamW):
         for p in params:
             if not self.state[p]:  # Adam asks every state that it loads for its step
                 self.state[p] |= {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(p)}
-        held = [*params, *(self.state[p]["momentum_buffer"] for p in params)]
-        matrices = [t.reshape(len(t), -1) for t in held]
+        tensors = [*params, *(self.state[p]["momentum_buffer"] for p in params)]
+        matrices = [t.reshape(len(t), -1) for t in tensors]
         grads = [p.grad.reshape(len(p), -1) for p in params if p.grad is not None]
         options = {name: group[name] for name in _defaults()}
         muon(matrices[: len(params)], grads, matrices[len(params) :], has_complex=False, **options)
-        for t, matrix in zip(held, matrices, strict=True):
+        for t, matrix in zip(tensors, matrices, strict=True):
             if matrix.data_ptr() != t.data_ptr():  # a copy, as of channels that lie last
                 t.copy_(matrix.view_as(t))
 
 
 @functools.cache
 def _defaults() -> dict[str, Any]:
-    """The options of this version's `torch.optim.Muon`, with the length of AdamW's steps."""
+    """Return the options of this version's `torch.optim.Muon`, with the length of AdamW's steps."""
     options: dict[str, Any] = torch.optim.Muon([torch.zeros(1, 1)], adjust_lr_fn="match_rms_adamw").defaults
     return options
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The trained weights of a model that are matrices or convolutions, but for those of embeddings, of normalisation
-    and of the last layer that has any.
+    """Return the trained weights of a model that are matrices or convolutions, but for those of embeddings, of
+    normalisation and of the last layer that has any.
 
     >>> net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3), nn.LayerNorm((5, 3)), nn.Linear(3, 2))
     >>> [tuple(p.shape) for p in hidden_matrices(net)]

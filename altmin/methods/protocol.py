@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StepMetrics(Protocol):
-    """What one step reports. `loss` is the loss of the mini-batch before the update, a tensor of shape ()."""
+    """The metrics of a step. `loss` is the loss of the mini-batch before the update, a tensor of shape ()."""
 
     @property
     def loss(self) -> Tensor: ...
@@ -59,7 +59,7 @@ _FACTORIES: dict[str, Factory] = {}
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
-    """A decorator that registers a factory `f(model, **options) -> Method` under `name` and returns it unchanged."""
+    """Return a decorator that registers a factory `f(model, **options) -> Method` by name and returns it unchanged."""
 
     def keep(factory: Factory) -> Factory:
         _FACTORIES[name] = factory
@@ -69,12 +69,12 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 
 def names() -> list[str]:
-    """The names of all registered methods, sorted."""
+    """Return the names of all registered methods, sorted."""
     return sorted(_FACTORIES)
 
 
 def factory(name: str) -> Factory:
-    """The factory registered under `name`; its signature has the options. Raises ValueError for an unknown name,
+    """Return the factory registered under `name`; its signature has the options. ValueError for an unknown name,
     TypeError for what is not one."""
     if not isinstance(name, str):
         raise TypeError(f'a method is given by its name, such as "am-adam", given a {type(name).__name__}')
@@ -96,10 +96,10 @@ Alternating = Literal[
 
 
 @overload
-def create(name: Alternating, model: nn.Module, **given: Any) -> "AltMin": ...
+def create(name: Alternating, model: nn.Module, **arguments: Any) -> "AltMin": ...
 @overload
-def create(name: str, model: nn.Module, **given: Any) -> Method: ...
-def create(name: str, model: nn.Module, **given: Any) -> Method:
+def create(name: str, model: nn.Module, **arguments: Any) -> Method: ...
+def create(name: str, model: nn.Module, **arguments: Any) -> Method:
     """Return a method by name, for example `create("am-adam", model, lr=1e-3)`.
 
     ValueError for an unknown name or option, and for a number that is negative or not finite; TypeError for what is not
@@ -108,16 +108,16 @@ def create(name: str, model: nn.Module, **given: Any) -> Method:
     make, accepted = factory(name), options(name)
     if not isinstance(model, nn.Module):
         raise TypeError(f"a method trains an nn.Module, given {shown(model)}")
-    for option, value in given.items():
+    for option, value in arguments.items():
         if option not in accepted:
             raise unknown(f"option of method {name!r},", option, accepted)
         if isinstance(value, int | float):
             demand(name, option, float(value))
-    return make(model, **given)
+    return make(model, **arguments)
 
 
 def options(name: str) -> list[str]:
-    """The names of a method's options, in the order of its signature."""
+    """Return the names of a method's options, in the order of its signature."""
     import inspect
 
     return [p for p in inspect.signature(factory(name)).parameters if p != "model"]

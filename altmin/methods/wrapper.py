@@ -1,4 +1,4 @@
-"""A method around another one: what `Offline`, `Recorded`, `Distributed` and `LayerParallel` have in common."""
+"""Base class of methods that wrap another one: `Offline`, `Recorded`, `Distributed` and `LayerParallel`."""
 
 from typing import Any
 
@@ -16,23 +16,23 @@ class Wrapper:
         return f"{type(self).__name__}({self.method!r})"
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute that the wrapper does not have."""
+        """Return an attribute of the method that the wrapper does not have."""
         if name == "method":  # not set yet, as in a copy being made
             raise AttributeError(name)
         return getattr(self._current(), name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """TypeError for a copy or a pickle of a wrapper that cannot be copied."""
+        """Raise TypeError for a copy or a pickle of a wrapper that cannot be copied."""
         if reason := self._why_not_copied():
             raise TypeError(reason)
         return super().__reduce_ex__(protocol)
 
     def _current(self) -> Any:
-        """The method, up to date; a subclass that delays updates makes them here."""
+        """Return the method, up to date; a subclass that delays updates makes them here."""
         return self.method
 
     def _why_not_copied(self) -> str:
-        """Why there can be no copy of this wrapper; empty if there can."""
+        """Return why there can be no copy of this wrapper; empty if there can."""
         return ""
 
     @property
@@ -53,5 +53,5 @@ class Wrapper:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from another's `state_dict`; ValueError, and no change, if it does not fit."""
+        """Continue from another's `state_dict`; ValueError, and no change, if it does not fit."""
         self._current().load_state_dict(state)

@@ -1,4 +1,4 @@
-"""How the same step is run: many members at once, recorded as a CUDA graph or compiled, on several ranks."""
+"""Runners of the same step: many members at once, recorded as a CUDA graph or compiled, on several ranks."""
 
 from altmin.runners.recorded import Recorded
 

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 class BatchedProducts(CustomGraphPass):
-    """Replaces matrix products of one shape that do not depend on each other by batched ones."""
+    """Replace matrix products of one shape that do not depend on each other by batched ones."""
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__,))
@@ -72,11 +72,11 @@ def _base(node: Any) -> tuple[fx.Node, bool]:
 def _replace(graph: fx.Graph, group: Sequence[fx.Node]) -> None:
     def call(target: Any, *args: Any) -> fx.Node:
         node = graph.call_function(target, args)
-        node.meta["val"] = target(*fx.map_arg(args, lambda each: each.meta["val"]))
+        node.meta["val"] = target(*fx.map_arg(args, lambda arg: arg.meta["val"]))
         return node
 
     def stacked(operands: Sequence[Any]) -> fx.Node:
-        bases = [_base(each) for each in operands]
+        bases = [_base(operand) for operand in operands]
         whole = call(aten.cat.default, [call(aten.unsqueeze.default, base, 0) for base, _ in bases])
         return call(aten.permute.default, whole, [0, 2, 1]) if bases[0][1] else whole
 

@@ -31,8 +31,8 @@ from altmin.runners.ensemble import Ensemble
 from altmin.runners.functional import CompiledContext, FunctionalContext
 
 WITH_ADAM = {"cuda": 48, "cpu": 1 << 17}
-"""How large a model may be for the step of a local rule to be compiled with the rest: on a GPU in tensors, since for
-more of them its own kernel is as fast and compiling takes less time; on a CPU in entries, since its own kernel takes
+"""Largest model for which the step of a local rule is compiled with the rest: on a GPU in tensors, since for more of
+them its own kernel is as fast and compiling takes less time; on a CPU in entries, since its own kernel takes
 one pass over memory."""
 
 
@@ -49,13 +49,13 @@ class CapturedStep:
 
     def check_traceable(self, method: Any, x: Tensor, y: Tensor) -> None:
         """Compile nothing, with a warning, if a method runs code that a compiler would change."""
-        if any(each.works is None for each in self.compiled.values()) and (names := own_functions(method, x, y)):
+        if any(graph.works is None for graph in self.compiled.values()) and (names := own_functions(method, x, y)):
             self.compiled = {}
             warnings.warn(f"{UNCOMPILED}: it may ignore the backward of {', '.join(names)}")
 
     @property
     def kinds(self) -> Sequence[int]:
-        """What `begin_step` may return, the rare kinds first, of which the first step is, and which make the state."""
+        """Return all kinds of steps, the rare first, of which the first step is, and which make the state."""
         return range(1 if self.counter is None else self.counter.kinds)[::-1]
 
     def begin_step(self) -> int:
@@ -107,7 +107,7 @@ class Rates:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Within, the optimizer reads the rates on the device."""
+        """Let the optimizer read the rates on the device within."""
         groups = self.optimizer.param_groups
         before = [group["lr"] for group in groups]
         for group, rate in zip(groups, self.rates, strict=True):
@@ -157,8 +157,8 @@ class LaterMetrics:
 
 
 class AltMinStep(CapturedStep):
-    """`AltMin.step`. fuse: whether it is compiled as a whole, which it is not where torch cannot, which is said once,
-    nor with more than `MOST_BLOCKS` blocks."""
+    """Step of `AltMin`. fuse: whether it is compiled as a whole, which it is not where torch cannot, which is said
+    once, nor with more than `MOST_BLOCKS` blocks."""
 
     def __init__(self, am: AltMin, fuse: bool):
         self.am, first = am, am.theta[0][0]
@@ -177,23 +177,23 @@ class AltMinStep(CapturedStep):
         self.channels_last = _gains_by_channels_last(am.model)
         self.known = am.penalty.value
         self.numbers = am.updates.numbers()
-        """Of weight rules, with learning rates on the device."""
+        """Numbers of weight rules, with learning rates on the device."""
         self.rates = Rates(am.optimizer)
         for (_, blocks), rate in zip(am.updates.scheduled, self.rates.rates, strict=False):
             for l in blocks:
                 self.numbers[l]["lr"] = rate
         self.before: list[Any] | None = None
-        """What is part of the recording, once the first step has been taken."""
-        self.held: list[Tensor] = []
+        """Options and places that are part of the recording, once the first step has been taken."""
+        self.recorded: list[Tensor] = []
         self.state = torch.tensor([1.0, 0.0, self.known], dtype=torch.float64, device=first.device)
-        """True if all steps have been finite (1, else 0), how many were taken, and mu."""
+        """Vector of whether all steps have been finite (1, else 0), how many were taken, and mu."""
 
     @torch.no_grad()
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         self.am.check_once(x, y)
         self.check_traceable(self.am, x, y)
-        found = self.compiled[kind](x, y, kind, True) if kind in self.compiled else None
-        values, ok, self.sizes, grads, states = found or self._whole(x, y, kind, False)
+        result = self.compiled[kind](x, y, kind, True) if kind in self.compiled else None
+        values, ok, self.sizes, grads, states = result or self._whole(x, y, kind, False)
         if states:
             overwrite(self.am.code_states, states, ok)
         if grads:
@@ -210,7 +210,7 @@ class AltMinStep(CapturedStep):
         context = CompiledContext() if compiled else FunctionalContext()
         if compiled and self.channels_last:
             x, theta = _channels_last(x), [[_channels_last(p) for p in block] for block in theta]
-        before, taken, mu = self.state.unbind()
+        before, steps, mu = self.state.unbind()
         codes = with_states(am.codes, list(am.code_states.values()))
         moved = move_codes(self.chain, theta, codes, self.loss, x, y, mu.to(self.dtype), context)
         problems = dict(enumerate(moved.problems))
@@ -226,7 +226,7 @@ class AltMinStep(CapturedStep):
             ok = ok & proposal.finite
             proposal.apply(ok)
         mu = torch.where(ok, grown(mu, am.penalty.increment, 1.0, am.penalty.maximum), mu)
-        self.state.copy_(torch.stack([ok.double(), taken + ok.double(), mu]))
+        self.state.copy_(torch.stack([ok.double(), steps + ok.double(), mu]))
         _commit(moved.statistics, ok)
         sizes = [float(problem.delta.numel()) for problem in moved.problems[:-1]]
         return values, ok, sizes, left, moved.solver_states
@@ -237,7 +237,7 @@ class AltMinStep(CapturedStep):
         """Take the update by functions of tensors, unless all of it is left to kernels. Return whether the step is
         accepted, by the checks of the ordinary one, and the contributions for kernels."""
         updates = self.am.updates
-        if with_kernels := {l: each for l, each in contributions.items() if l in self.kernels}:
+        if with_kernels := {l: contribution for l, contribution in contributions.items() if l in self.kernels}:
             ok = ok & updates.propose(with_kernels, samples, {}, self.numbers, kind).finite
         if len(self.kernels) == len(updates.rules) and not self.with_adam:
             return ok, contributions
@@ -252,10 +252,10 @@ class AltMinStep(CapturedStep):
         return LaterMetrics(values, self.sizes, self.dtype)
 
     def tensors(self) -> list[Tensor]:
-        own = pytree.tree_leaves((self.am.updates.states, self.am.code_states))
+        states = pytree.tree_leaves((self.am.updates.states, self.am.code_states))
         model: list[Tensor] = [*self.am.model.buffers()]
         model.extend(self.am.model.parameters())
-        return [self.state, *model, *own]
+        return [self.state, *model, *states]
 
     def _fixed(self) -> list[Any]:
         """Return what is part of the recording: options and places of tensors; mu and rates are on the device."""
@@ -269,8 +269,8 @@ class AltMinStep(CapturedStep):
             }
             for part in (self.am.codes, self.am.penalty, *rules)
         ]
-        self.held = self.held or self.tensors()[1:]  # which stay where they are
-        return [options, options_of(self.am.loss), [(t.data_ptr(), t.requires_grad) for t in self.held]]
+        self.recorded = self.recorded or self.tensors()[1:]  # which stay where they are
+        return [options, options_of(self.am.loss), [(t.data_ptr(), t.requires_grad) for t in self.recorded]]
 
     def push(self) -> None:
         self.am.chain.demand_unchanged()
@@ -286,16 +286,16 @@ class AltMinStep(CapturedStep):
         return bool(ok)
 
     def pull(self) -> int | None:
-        taken, ok = int(self.state[1]), self.is_accepted()
+        steps, ok = int(self.state[1]), self.is_accepted()
         self.state[0].fill_(1.0)
         self.state[1].zero_()
         if not _all_finite([t for t in self.tensors()[1:] if t.is_floating_point()]):
             raise Diverged("a weight or one of its rule's numbers", "lower the learning rate")
-        return None if ok else taken
+        return None if ok else steps
 
 
 class BackpropStep(CapturedStep):
-    """`Backprop.step`."""
+    """Step of `Backprop`."""
 
     def __init__(self, method: Backprop, fuse: bool):
         self.method, self.optimizer = method, Rates(method.optimizer)
@@ -320,8 +320,8 @@ class BackpropStep(CapturedStep):
 
 
 class EnsembleStep(CapturedStep):
-    """`Ensemble.advance_checked`: mu, rates and who takes part lie on the device already, and a member that diverges
-    takes no further part by itself. fuse: as in `AltMinStep`."""
+    """Step of an `Ensemble`, by `advance_checked`: mu, rates and who takes part lie on the device already, and a
+    member that diverges takes no further part by itself. fuse: as in `AltMinStep`."""
 
     def __init__(self, ensemble: Ensemble, fuse: bool):
         self.ensemble, self.counter = ensemble, ensemble
@@ -332,8 +332,8 @@ class EnsembleStep(CapturedStep):
     def run(self, x: Tensor, y: Tensor, kind: int = 0, **how: Any) -> Tensor:
         each = self.ensemble.check(x, y, how.get("each"))
         self.check_traceable(self.ensemble.methods[0], *((x[0], y[0]) if each else (x, y)))
-        found = self.compiled[kind](x, y, each, kind) if kind in self.compiled else None
-        return self.ensemble.advance_checked(x, y, each, kind) if found is None else found
+        result = self.compiled[kind](x, y, each, kind) if kind in self.compiled else None
+        return self.ensemble.advance_checked(x, y, each, kind) if result is None else result
 
     def tensors(self) -> list[Tensor]:
         return self.ensemble.tensors()
@@ -348,11 +348,11 @@ STEPS: dict[type, Any] = {AltMin: AltMinStep, Backprop: BackpropStep, Ensemble: 
 def step_of(method: Any) -> Any:
     """Return the class of the method's recorded step; ValueError, which says why, if it cannot be recorded."""
     first: Any = method.methods[0] if isinstance(method, Ensemble) else method
-    found = next((step for kind, step in STEPS.items() if isinstance(method, kind)), None)
-    reason = first.why_not_captured() if found else f"{type(first).__name__} decides on the processor how to go on"
+    cls = next((step for kind, step in STEPS.items() if isinstance(method, kind)), None)
+    reason = first.why_not_captured() if cls else f"{type(first).__name__} decides on the processor how to go on"
     if reason:
         raise ValueError(f"this step cannot be captured: {reason}")
-    return found
+    return cls
 
 
 def captured(method: Any, fuse: bool) -> Any:
@@ -376,7 +376,7 @@ def _all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def _commit(statistics: Sequence[tuple[Map, Any]], ok: Tensor) -> None:
-    """`Map.commit` of all of them where ok; else they stay as they are."""
+    """Commit the statistics of every map where ok; else they stay as they are."""
     buffers = [b for m, _ in statistics for b in m.module.buffers()]
     before = [b.clone() for b in buffers]
     for m, saved in statistics:

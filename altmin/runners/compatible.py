@@ -1,4 +1,4 @@
-"""What members of an ensemble must have in common, for one program to compute all their steps."""
+"""Properties that members of an ensemble must share, for one program to compute all their steps."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

@@ -52,12 +52,12 @@ class FullGraph:
             compiled = torch.compile(self.function, fullgraph=True, dynamic=False, options=options)
             try:
                 with config.patch(allow_rnn=True):  # a recurrent layer is called by `opaque_recurrence`
-                    found = compiled(*args)
+                    result = compiled(*args)
             except (TorchDynamoException, AssertionError) as error:  # torch 2.11 has defects that are the latter
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
             else:
                 self.compiled, self.works = compiled, True
-                return found
+                return result
         self.works = False
         with torch._C._PreserveDispatchKeyGuard():  # a failed trace leaves guards that change it when they are freed
             gc.collect()

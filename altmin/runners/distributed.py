@@ -61,7 +61,7 @@ class Distributed(Wrapper):
 
     @property
     def takes_rows(self) -> bool:
-        """True if the method keeps variables for each sample."""
+        """Return whether the method keeps variables for each sample."""
         return bool(getattr(self.method, "takes_rows", False))
 
     def step(self, x: Tensor, y: Tensor, **how: Any) -> Any:
@@ -115,7 +115,7 @@ class Distributed(Wrapper):
         self._call(self.method.end_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the method's own, the same on all ranks. Of a method that `takes_rows` it has the variables of all
+        """Return the method's state, the same on all ranks. Of a method that `takes_rows` it has the variables of all
         samples, and all ranks have to call it; of others one rank may call it alone."""
         state: dict[str, Any] = self._call(self.method.state_dict) if self.takes_rows else self.method.state_dict()
         return state

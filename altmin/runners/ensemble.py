@@ -66,7 +66,7 @@ class Ensemble:
         self.kinds: int = getattr(getattr(methods[0], "updates", None), "kinds", 1)
         """The number of kinds of steps, see `WeightRule.kind`."""
         self.alive = torch.ones(len(self), dtype=torch.bool, device=self._template.device)
-        """Which members still take part."""
+        """Mask of the members that still take part."""
         self._state, self._numbers = self._stacked()
         self._steps = torch.zeros(len(self), dtype=torch.int64, device=self._template.device)
         """Number of steps of every member here."""
@@ -74,7 +74,7 @@ class Ensemble:
         self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
         rates = {id(numbers["lr"]): numbers["lr"] for numbers in self._numbers.values() if "lr" in numbers}
         self.optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates.values()])
-        """What `altmin.training`'s schedules move: groups whose "lr" is a tensor with one rate for each member."""
+        """Parameter groups that `altmin.training`'s schedules move: "lr" is a tensor with one rate for each member."""
 
     def __len__(self) -> int:
         return len(self._methods)

@@ -1,4 +1,4 @@
-"""What steps have in common that `torch.func`, torch.compile or a CUDA graph transforms: no number is read."""
+"""Contexts of steps that `torch.func`, torch.compile or a CUDA graph transforms: no number is read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ class FunctionalContext(Context):
         return list(vector.unbind())
 
     def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """As in `Context`, but without comparing tensors by their ids, which torch 2.11 cannot trace."""
+        """Return what `Context` does, without comparing tensors by their ids, which torch 2.11 cannot trace."""
         return torch.stack([torch.dot(self.weighted(u).reshape(-1), v.reshape(-1)) for u, v in pairs])
 
     def choose(self, condition: Any, first: Sequence[Any], second: Sequence[Any]) -> Sequence[Any]:
@@ -27,9 +27,9 @@ class FunctionalContext(Context):
 
 
 class CompiledContext(FunctionalContext):
-    """That of a step which is compiled as a whole. A compiled function sums each row where u and v are made, and then
+    """The context of a step compiled as a whole. A compiled function sums each row where u and v are made, and then
     all rows of all pairs in one kernel; sums over whole tensors would take two kernels for each pair."""
 
     def inners(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         rows = [(u * v).sum(tuple(range(1, u.ndim))) if u.ndim > 1 else u * v for u, v in pairs]
-        return torch.stack([each.sum() for each in rows])
+        return torch.stack([row.sum() for row in rows])

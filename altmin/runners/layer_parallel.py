@@ -52,8 +52,8 @@ class LayerParallel(Wrapper):
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> Metrics:
-        """One mini-batch, the same on all ranks. A rank that fails changes nothing on any; `Diverged` is raised on all
-        of them, which can go on."""
+        """Take one mini-batch, the same on all ranks. A rank that fails changes nothing on any; `Diverged` is raised on
+        all of them, which can go on."""
         self.ranks.share(0, 1, 1, [tuple(x.shape), digest(x[:1], y)])
         try:
             return Pipelined(self, x, y).run()
@@ -61,7 +61,7 @@ class LayerParallel(Wrapper):
             self.method.updates.forget()
 
     def gather(self, x: Tensor, y: Tensor) -> NoReturn:
-        """TypeError: a rank has only some of the blocks."""
+        """Raise TypeError: a rank has only some of the blocks."""
         raise TypeError("LayerParallel has no gather and apply; give step all samples, and micro_batches their parts")
 
     @torch.no_grad()
@@ -74,7 +74,7 @@ class LayerParallel(Wrapper):
                         dist.broadcast(t.detach(), stage)
 
     def state_dict(self) -> dict[str, Any]:
-        """The `state_dict` of the trainer in one process, collected from all ranks. Must be called on all of them."""
+        """Return the trainer's `state_dict` in one process, collected from all ranks. Must be called on all of them."""
         parts: list[Any] = [self.method.state_dict()]
         if self.ranks.size > 1:
             parts *= self.ranks.size

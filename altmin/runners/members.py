@@ -66,7 +66,7 @@ class Template:
 
     @contextmanager
     def swapped(self, buffers: Sequence[Tensor]) -> Iterator[None]:
-        """Within, the template has these buffers."""
+        """Let the template have these buffers within."""
         before = values_of(self.slots)
         try:
             put(self.slots, buffers)
@@ -102,7 +102,7 @@ class Template:
 
 
 class AltMinTemplate(Template):
-    """`AltMin.step` for one member."""
+    """Step of `AltMin` for one member."""
 
     def __init__(self, method: AltMin):
         super().__init__(method, method.theta)
@@ -145,7 +145,7 @@ class AltMinTemplate(Template):
 
 
 class BackpropTemplate(Template):
-    """`Backprop.step` for one member: its optimizer as a weight rule, and each of its groups as a block."""
+    """Step of `Backprop` for one member: its optimizer as a weight rule, and each of its groups as a block."""
 
     def __init__(self, method: Any):
         super().__init__(method, map(_moving, method.optimizer.param_groups))

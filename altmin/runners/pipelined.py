@@ -41,9 +41,9 @@ class Pipelined:
         self.checked: list[Tensor] = []
         """Buffers after each part, which must be finite."""
         self.solver_states = dict(am.code_states)
-        """By block, after the parts whose codes have moved."""
+        """States by block, after the parts whose codes have moved."""
         self.sums = torch.zeros(3, len(am.chain), dtype=torch.float64)
-        """Of every block the cost, the squared movement of its code, and the number of the code's entries."""
+        """Cost of every block, the squared movement of its code, and the number of the code's entries."""
         self.loss = torch.zeros(1, dtype=torch.float64)
         self.error: Exception | None = None
         self.seed = int(torch.randint(1 << 62, ())) if _draws(am.chain) else None

@@ -48,9 +48,9 @@ class Ranks:
         self.steps = 0
         self._signature: int | None = None
 
-    def share(self, start: int, own: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> BatchShard:
-        """This rank's part of the next step. signature: what must be the same on all ranks; it is checked with the
-        first sum. truth: False for a rank whose numbers do not count, because another has the same rows."""
+    def share(self, start: int, count: int, of: int, signature: Sequence[Any] = (), truth: bool = True) -> BatchShard:
+        """Return this rank's part of the next step. signature: what must be the same on all ranks; it is checked with
+        the first sum. truth: False for a rank whose numbers do not count, because another has the same rows."""
         self.steps += 1
         text = repr((self.steps, of, *signature)).encode()
         self._signature = zlib.crc32(torch.get_rng_state().numpy().tobytes(), zlib.crc32(text)) % SIGNATURES
@@ -58,7 +58,7 @@ class Ranks:
         def begin(flat: Tensor) -> Callable[[], Tensor]:
             return self.begin(flat if truth else torch.zeros_like(flat))
 
-        return BatchShard(begin, start, own, of, self.rank, self.size)
+        return BatchShard(begin, start, count, of, self.rank, self.size)
 
     def begin(self, flat: Tensor) -> Callable[[], Tensor]:
         """Begin to sum a flat tensor over ranks; the function returned waits for the sum. ValueError if ranks are not
@@ -83,14 +83,14 @@ class Ranks:
         return wait
 
     def total(self, *numbers: float) -> list[float]:
-        """Numbers summed over ranks outside of mini-batches; all ranks wait here for one another."""
+        """Sum numbers over ranks outside of mini-batches; all ranks wait here for one another."""
         if self.size == 1:
             return list(numbers)
         self._signature = None  # that of a share which sent nothing
         return self.begin(torch.tensor(numbers, dtype=torch.float64))().tolist()
 
     def check_same(self, value: Any, otherwise: str) -> None:
-        """ValueError with this text unless a value, by its `repr`, is the same on all ranks."""
+        """Raise ValueError with this text unless a value, by its `repr`, is the same on all ranks."""
         if self.size > 1:
             values: list[Any] = [None] * self.size
             with connected():
@@ -114,7 +114,7 @@ class Ranks:
 
 
 def ranks_of(method: Any) -> Ranks:
-    """The ranks that a method is trained on, as `Distributed` and `LayerParallel` have them; one for any other."""
+    """Return the ranks that a method is trained on, those of `Distributed` or `LayerParallel`; one for any other."""
     ranks = getattr(method, "ranks", None)
     return ranks if isinstance(ranks, Ranks) else Ranks(joined=False)
 
@@ -130,15 +130,15 @@ def connected() -> Iterator[None]:
 
 
 def bounds(samples: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row that a rank has of a batch, and the one after its last; where rows do not come out even, the first
-    ranks have one more.
+    """Return the first row that a rank has of a batch, and the one after its last; where rows do not come out even, the
+    first ranks have one more.
 
     >>> [bounds(7, rank, 3) for rank in range(3)]
     [(0, 3), (3, 5), (5, 7)]
     """
-    each, more = divmod(samples, size)
-    first = rank * each + min(rank, more)
-    return first, first + each + (rank < more)
+    rows, more = divmod(samples, size)
+    first = rank * rows + min(rank, more)
+    return first, first + rows + (rank < more)
 
 
 def digest(*values: Any) -> int:

@@ -47,7 +47,7 @@ class Recorded(Wrapper):
         super().__init__(method)
         self.fuse, self.rows, self.quiet, self.possible = fuse, rows, quiet, True
         self.programs: dict[int, Any] = {}
-        """What takes the next step, of each kind that it may be of."""
+        """Functions that take the next step, by its kind."""
         self.others = self.unseen = 0
         """Number of batches that took the method's own step, and of replays since the last check."""
         self.text, self.begins = self._text(), False
@@ -76,7 +76,7 @@ class Recorded(Wrapper):
         return values
 
     def _settings(self) -> list[Any]:
-        """Return those of the modules (the p of a dropout), which are part of the recording."""
+        """Return the settings of the modules (the p of a dropout), which are part of the recording."""
         return [attributes.get(name) for attributes, name in self.attributes]
 
     def step(self, x: Any, y: Tensor, **how: Any) -> Any:
@@ -149,7 +149,7 @@ class Recorded(Wrapper):
         return True
 
     def _text(self) -> str:
-        return "\n".join(f"{each.model!r} {each.loss!r}" for each in getattr(self.method, "methods", [self.method]))
+        return "\n".join(f"{one.model!r} {one.loss!r}" for one in getattr(self.method, "methods", [self.method]))
 
     def _current(self) -> Any:
         """Return the method, after `synchronize`: its model, its state, and all else (`penalty`, what an ensemble
@@ -169,14 +169,14 @@ class Recorded(Wrapper):
         if not self.unseen:
             return
         steps, self.unseen = self.unseen, 0
-        taken = self.captured.pull()
-        if taken is not None:
+        accepted = self.captured.pull()
+        if accepted is not None:
             if self.captured.counter is not None:
-                self.captured.counter.count -= steps - taken
-            raise Diverged(f"the objective of step {taken + 1} of the last {steps} (from it on none was taken)")
+                self.captured.counter.count -= steps - accepted
+            raise Diverged(f"the objective of step {accepted + 1} of the last {steps} (from it on none was taken)")
 
     def settle(self) -> None:
-        """`synchronize` at the end of a run, whatever ended it."""
+        """Synchronize at the end of a run, whatever ended it, without raising `Diverged`."""
         with suppress(Diverged):
             self.synchronize()
 

@@ -1,4 +1,4 @@
-"""True if a model computes the output of every sample by itself, so that ranks can have some of the samples each."""
+"""Check that a model computes the output of every sample by itself, so that ranks can have some of the samples each."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Trial(Context):
 
 
 class Rowwise:
-    """`demand_rowwise` once for every kind of batch."""
+    """Calls `demand_rowwise` once for every kind of batch."""
 
     def __init__(self) -> None:
         self.tried: set[Any] = set()

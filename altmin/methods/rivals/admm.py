@@ -10,7 +10,7 @@ from altmin.methods.rivals.splitting import Penalties, Splitting
 
 
 class ADMM(Splitting):
-    """`Splitting` with the output term loss(z_L, y) + <lambda, z_L - W_L a_(L-1) - b_L>, rho = 2 beta and 2 gamma."""
+    """Splitting with the output term loss(z_L, y) + <lambda, z_L - W_L a_(L-1) - b_L>, rho = 2 beta and 2 gamma."""
 
     extra = "multiplier"
 

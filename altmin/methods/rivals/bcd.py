@@ -11,7 +11,7 @@ from altmin.methods.rivals.splitting import Penalties, Splitting
 
 
 class BCD(Splitting):
-    """`Splitting` with outputs V_L of their own: the output term is loss(V_L, y) + gamma / 2 |V_L - z_L|^2."""
+    """Splitting with outputs V_L of their own: the output term is loss(V_L, y) + gamma / 2 |V_L - z_L|^2."""
 
     extra = "output"
 
@@ -19,8 +19,8 @@ class BCD(Splitting):
         return z.clone()
 
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """V_L from the prox of the loss, close to its old value; then z_L between it and m."""
-        rho, gamma, alpha = (each[-1] for each in self.penalties)
+        """Return V_L from the prox of the loss, close to its old value; then z_L between it and m."""
+        rho, gamma, alpha = (values[-1] for values in self.penalties)
         extra = self.prox(torch.lerp(z, extra, alpha / (gamma + alpha)), gamma + alpha, targets, extra)
         return torch.lerp(m, extra, gamma / (gamma + rho)), extra
 

@@ -1,4 +1,4 @@
-"""Difference target propagation: every layer is given a target, not a gradient, by learned inverses of the layers.
+"""Difference target propagation: every layer has a target, not a gradient, by learned inverses of the layers.
 
 A hidden layer l keeps a continuous state s_l and sends a message m_l to the layer above:
 
@@ -34,11 +34,11 @@ STATES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor
     Sign: TANH,
     Staircase: TANH,
 }
-"""By the activation: the state at a pre-activation, and (v, s) -> v times its derivative, at the state s."""
+"""Functions by the activation: the state at a pre-activation, and (v, s) -> v times its derivative, at the state s."""
 
 
 class Units:
-    """What the units of a hidden layer do. module: the activation in the model, from pre-activations to messages."""
+    """Units of a hidden layer. module: the activation in the model, from pre-activations to messages."""
 
     def __init__(self, module: nn.Module):
         self.module: Any = module
@@ -51,14 +51,14 @@ class Units:
         return STATES[type(self.module)][1](v, s)
 
     def message(self, s: Tensor) -> Tensor:
-        """What is sent at a state, or at one that noise or a target has moved."""
+        """Return the message at a state, or at one that noise or a target has moved."""
         if not self.discrete:
             return s
         largest = 1 - torch.finfo(s.dtype).eps
         return self.module.values(s.clamp(-largest, largest).atanh())
 
     def both(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The state and the message at a pre-activation; the message is the module's output to the last digit."""
+        """Return the state and the message at a pre-activation; the message is exactly the module's output."""
         s = self.state(z)
         return s, self.module.values(z) if self.discrete else s
 
@@ -77,12 +77,12 @@ def affine(linear: nn.Linear, x: Tensor, context: Context) -> Tensor:
 
 
 def affine_gradient(linear: nn.Linear, x: Tensor, v: Tensor, context: Context) -> list[Tensor]:
-    """The gradient of <v, W x + b> for each parameter of the layer."""
+    """Return the gradient of <v, W x + b> for each parameter of the layer."""
     return [products.matmul(v.mT, x), v.sum(0)][: 1 if linear.bias is None else 2]
 
 
 def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor, context: Context = LOCAL) -> Encoded:
-    """The forward pass of the model, with states beside messages."""
+    """Compute the forward pass of the model, with states beside messages."""
     inputs, states = [x], []
     for layer, kind in zip(layers, units, strict=False):
         s, m = kind.both(affine(layer.linear, inputs[-1], context))
@@ -92,26 +92,26 @@ def encode(layers: Sequence[Layer], units: Sequence[Units], x: Tensor, context: 
 
 
 def targets(states: Sequence[Tensor], inverses: Sequence[Callable[[Tensor], Tensor]], top: Tensor) -> list[Tensor]:
-    """Targets of these states, from that of the last one downwards: t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l).
+    """Return targets of these states, from that of the last one downwards: t_{l-1} = s_{l-1} - g_l(s_l) + g_l(t_l).
 
     inverses: g_l for every state but the first. Where g_l is not an exact inverse, the difference still leaves a state
     alone that has nothing to gain: t_l = s_l gives t_{l-1} = s_{l-1}.
     """
-    found = [top]
+    result = [top]
     for s_below, s, g in zip(reversed(states[:-1]), reversed(states[1:]), reversed(inverses), strict=True):
-        found.append(s_below + (g(found[-1]) - g(s)))
-    return found[::-1]
+        result.append(s_below + (g(result[-1]) - g(s)))
+    return result[::-1]
 
 
 def state_gradient(
     linear: nn.Linear, units: Units, x: Tensor, s: Tensor, t: Tensor, context: Context = LOCAL
 ) -> list[Tensor]:
-    """The gradient of the mean over samples of |s - t|^2, s = state(W x + b), for each parameter of the layer."""
+    """Return the gradient of the mean over samples of |s - t|^2, s = state(W x + b), for each parameter of a layer."""
     return affine_gradient(linear, x, units.vjp((s - t).mul_(2 / context.count(len(s))), s), context)
 
 
 class Inverse(nn.Linear):
-    """g(s) = state(V s + c): from the states of a layer to those of the layer below, whose units these are."""
+    """Inverse g(s) = state(V s + c): from the states of a layer to those of the layer below, whose units these are."""
 
     def __init__(self, layer: Layer, below: Units):
         weight = layer.linear.weight
@@ -124,14 +124,14 @@ class Inverse(nn.Linear):
         return self.below.state(affine(self, s, context))
 
     def gradient(self, layer: Layer, units: Units, s_below: Tensor, context: Context = LOCAL) -> list[Tensor]:
-        """The gradient of the mean over samples of |g(f(s_below)) - s_below|^2 for V and c, where f is the layer that g
-        inverts; s_below is a state with noise added."""
+        """Return the gradient of the mean over samples of |g(f(s_below)) - s_below|^2 for V and c, where f is the layer
+        that g inverts; s_below is a state with noise added."""
         s = units.state(affine(layer.linear, self.below.message(s_below), context))
         return state_gradient(self, self.below, s, self(s, context), s_below, context)
 
 
 class DifferenceTargetPropagation(OptimizerMethod):
-    """See `dtp`. inverses: g_l of the layers above the lowest one that is trained, from below."""
+    """Method of `dtp`. inverses: g_l of the layers above the lowest one that is trained, from below."""
 
     loss = AdaptedLoss()
 
@@ -154,7 +154,7 @@ class DifferenceTargetPropagation(OptimizerMethod):
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
-        """One step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
+        """Take one step of all weights and of all inverses; `Diverged`, and nothing has changed, if a gradient is not
         finite."""
         check_batch(self.layers, self.model, x, y)
         at = encode(self.layers, self.units, x.flatten(1), context)
@@ -178,7 +178,7 @@ class DifferenceTargetPropagation(OptimizerMethod):
         return LossOnly(value)
 
     def weight_gradients(self, at: Encoded, delta: Tensor, samples: float, context: Context = LOCAL) -> list[Tensor]:
-        """The gradients of all layers that are trained, in their order, each of its own layer's loss. delta: the
+        """Return the gradients of all trained layers, in their order, each of its own layer's loss. delta: the
         gradient of the mean loss at the output; a target moves by its own sample's loss, `samples` times as much."""
         output, hidden = self.layers[-1], range(self.lowest, len(self.units))
         gradients = []

@@ -12,19 +12,19 @@ from altmin.methods.base import demand_finite
 
 
 class Layer(NamedTuple):
-    """a = activation(linear(x)); the last layer of a net has no activation (None)."""
+    """Layer a = activation(linear(x)); the last layer of a net has no activation (None)."""
 
     linear: nn.Linear
     activation: nn.Module | None
 
     @property
     def trained(self) -> bool:
-        """True if its weights may move."""
+        """Return whether its weights may move."""
         return self.linear.weight.requires_grad
 
 
 def layers_of(model: nn.Module, method: str, activations: Collection[type[nn.Module]]) -> list[Layer]:
-    """A model of Linear layers with one of these activations between each two of them, after a Flatten or none.
+    """Return the layers of a model: Linear ones with one of these activations between them, after a Flatten or none.
 
     TypeError, which names the method, for any other model; ValueError for parameters that cannot be trained, and for a
     layer with only its weight or only its bias frozen.
@@ -55,7 +55,7 @@ Layer(linear=Linear(in_features=3, out_features=2, bias=True), activation=None)]
 
 
 def _flat(model: nn.Module, method: str) -> list[nn.Module]:
-    """The modules of a Sequential, and of those inside it, in order."""
+    """Return the modules of a Sequential, and of those inside it, in order."""
     if type(model) is not nn.Sequential:
         return [model]
     if own_call(model):

@@ -1,4 +1,4 @@
-"""What full-batch methods keep for every sample, by its row number, also where samples are spread over ranks."""
+"""Variables of full-batch methods for every sample, by its row number, also where samples are spread over ranks."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Table:
         return {"values": values, **{name: self.like.new_zeros(rows, dtype=torch.bool) for name in ("known", "seen")}}
 
     def find(self, rows: Tensor | None, samples: int) -> Tensor:
-        """The row numbers of a batch, checked, on the table's device; without any, the batch is all the data.
+        """Return the row numbers of a batch, checked, on the table's device; without any, the batch is all the data.
 
         ValueError if they are not a whole number for each sample, or if one is seen twice in a pass. Changes nothing.
         """
@@ -42,8 +42,8 @@ class Table:
                 )
             return torch.arange(samples, device=self.like.device)
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.shape != (samples,):
-            given = f"{rows.dtype} of {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
-            raise ValueError(f"rows has one int64 number for each of the {samples} samples, given {given}")
+            kind = f"{rows.dtype} of {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+            raise ValueError(f"rows has one int64 number for each of the {samples} samples, given {kind}")
         rows = rows.to(self.like.device)
         if bool((rows < 0).any()):
             raise ValueError(f"rows are numbers of samples from 0 on, given {int(rows.min())}")
@@ -53,12 +53,12 @@ class Table:
         return rows
 
     def new(self, rows: Tensor) -> Tensor:
-        """Which rows have no variables yet."""
+        """Return a mask of the rows that have no variables yet."""
         inside = rows < self.length
         return ~(inside & self.known[torch.where(inside, rows, 0)]) if self.length else ~inside
 
     def read(self, rows: Tensor) -> dict[str, Tensor]:
-        """Copies of the variables of rows that are not new."""
+        """Return copies of the variables of rows that are not new."""
         return {name: value.index_select(0, rows) for name, value in self.values.items()}
 
     def write(self, rows: Tensor, values: Mapping[str, Tensor], length: int = 0) -> None:
@@ -79,11 +79,11 @@ class Table:
         self.length = max(self.length, length)
 
     def counts(self) -> tuple[int, int]:
-        """How many samples the pass has had, and how many are known."""
+        """Return how many samples the pass has had, and how many are known."""
         return int(self.seen.sum()), int(self.known.sum())
 
     def end_pass(self) -> None:
-        """The next pass begins: no sample is seen."""
+        """Begin the next pass: no sample is seen."""
         self.seen.zero_()
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,38 +98,38 @@ class Table:
         return pytree.tree_map(lambda t: t.to(self.like.device), copied)
 
     def set_state(self, new: Mapping[str, Any], length: int | None = None) -> None:
-        """Keeps these tensors. length: how many rows are in use; None for all."""
+        """Use these tensors. length: how many rows are in use; None for all."""
         self.values, self.known, self.seen = new["values"], new["known"], new["seen"]
         self.length = len(self.known) if length is None else length
 
 
 def demand_whole_pass(seen: float, known: float) -> int:
-    """The number of samples seen. ValueError if some, and if the pass has left out one that is known."""
+    """Return the number of samples seen. ValueError if some, and if the pass has left out one that is known."""
     if 0 < seen < known:
         raise ValueError(f"this pass has seen {seen:g} of {known:g} samples; each pass takes all of them")
     return int(seen)
 
 
 def over_ranks(sums: Sequence[Sums], *numbers: float, context: Context) -> tuple[Sequence[Sums], Sequence[float]]:
-    """The sums over the samples of all ranks, and numbers summed over ranks, in one message. Of one process they are
-    those given."""
+    """Return the sums over the samples of all ranks, and numbers summed over ranks, in one message; in one process the
+    arguments."""
     if context.shard is None:
         return sums, numbers
     total = BucketedSum(context)
     whole = copy.deepcopy(list(sums))
-    for each in whole:
-        each.A, each.B = total.add((each.A, each.B))
+    for part in whole:
+        part.A, part.B = total.add((part.A, part.B))
     return whole, total.finish(*numbers)
 
 
 def own_rows(count: int, shard: BatchShard, device: Any = None) -> Tensor:
-    """Which of rows 0, ..., count - 1 a rank has: every size-th, so that all ranks have as many."""
+    """Return a mask of the rows 0, ..., count - 1 of a rank: every size-th, so that all ranks have as many."""
     return torch.arange(count, device=device) % shard.size == shard.rank
 
 
 def whole_state(state: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The state of a `Splitting` over all ranks, the same on each, from what each has: samples in one message, sums of
-    least squares in another."""
+    """Return the state of a `Splitting` over all ranks, the same on each, from what each has: samples in one message,
+    sums of least squares in another."""
     samples, like = state["samples"], next(iter(state["samples"]["values"].values()))
     marks = {name: samples[name].to(like.dtype) for name in ("known", "seen")}
     values, marks = sum_tree(pytree.tree_map(torch.clone, (samples["values"], marks)), context)
@@ -138,11 +138,11 @@ def whole_state(state: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def part_of_state(state: Mapping[str, Any], shard: BatchShard) -> dict[str, Any]:
-    """A rank's part of the state over all ranks: the variables of its own samples; of sums all on the first rank, and
-    zeros on others."""
+    """Return a rank's part of the state over all ranks: the variables of its samples; of sums all on the first rank,
+    and zeros on others."""
     samples = state["samples"]
-    own = own_rows(len(samples["known"]), shard, samples["known"].device)
-    values = {name: torch.where(own.unsqueeze(1), value, 0) for name, value in samples["values"].items()}
+    mask = own_rows(len(samples["known"]), shard, samples["known"].device)
+    values = {name: torch.where(mask.unsqueeze(1), value, 0) for name, value in samples["values"].items()}
     sums = state["sums"] if shard.rank == 0 else pytree.tree_map(torch.zeros_like, state["sums"])
-    marks = {name: samples[name] & own for name in ("known", "seen")}
+    marks = {name: samples[name] & mask for name in ("known", "seen")}
     return {**state, "samples": {"values": values, **marks}, "sums": sums}

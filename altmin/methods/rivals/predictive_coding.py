@@ -63,37 +63,37 @@ class BlockGroup:
         self.p, self.state, self.u = theta[first], states[first], torch.zeros_like(values[first + 1])
         self.inputs = values[first]
         if self.several:
-            self.p = [torch.stack(each) for each in zip(*theta[first : last + 1], strict=True)]
+            self.p = [torch.stack(column) for column in zip(*theta[first : last + 1], strict=True)]
             self.inputs = torch.stack(values[first : last + 1])
             self.state, self.u = vmap(self.block.forward)(self.p, self.inputs)[1], torch.zeros_like(self.inputs)
         self.multipliers = torch.zeros_like(self.u)
 
     def errors(self, below: Tensor | None) -> tuple[Tensor, State]:
-        """r of every block, and what its modules remember, at the present codes. below: the offset of the code below
-        the first block; None above the data."""
+        """Return r of every block, and what its modules remember, at the present codes. below: the offset of the code
+        below the first block; None above the data."""
         if below is None:
             return self.u, self.state
         inputs = torch.cat([below.unsqueeze(0), self.u[:-1]]) if self.several else below
-        q, state = self._each(partial(difference, self.block))(self.p, self.state, self.inputs, inputs)
+        q, state = self._per_block(partial(difference, self.block))(self.p, self.state, self.inputs, inputs)
         return self.u - q, state
 
     def move(self, state: State, delta: Tensor, above: Tensor, rate: float) -> Tensor:
-        """One gradient step of the codes. above: J^T delta of the block above the last one; returned is that of the
+        """Take one gradient step of the codes. above: J^T delta of the block above the last one. Return that of the
         first one."""
         if self.blocks[0] == 0:  # there is no code below
             self.u = torch.add(self.u, above.sub(delta), alpha=rate)
             return above
-        pulled = self._each(self.block.vjp)(self.p, state, delta)
+        pulled = self._per_block(self.block.vjp)(self.p, state, delta)
         wanted = torch.cat([pulled[1:], above.unsqueeze(0)]) if self.several else above
         self.u = torch.add(self.u, wanted.sub(delta), alpha=rate)
         return pulled[0] if self.several else pulled
 
     def grads(self, state: State, delta: Tensor) -> list[Params]:
-        """Of every block the gradients of <delta, f> with respect to its parameters."""
-        found = self._each(self.block.core.grads)(self.p, state.core, delta)
-        return [[each[i] for each in found] for i in range(len(self.blocks))] if self.several else [found]
+        """Return the gradients of <delta, f> with respect to the parameters of every block."""
+        grads = self._per_block(self.block.core.grads)(self.p, state.core, delta)
+        return [[grad[i] for grad in grads] for i in range(len(self.blocks))] if self.several else [grads]
 
-    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _per_block(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return vmap(function) if self.several else function
 
 
@@ -132,7 +132,7 @@ class Inference:
         self.groups = [BlockGroup(chain, theta, self.values, self.states, *ends) for ends in groups_of(chain)]
 
     def step(self, rate: float) -> None:
-        """Multipliers by the errors as they are, then all codes at once by one gradient step."""
+        """Move multipliers by the errors as they are, then all codes at once by one gradient step."""
         errors, deltas, states = self.evaluate(self.rho + self.dual)
         above = self.block.vjp(self.p, states[-1], deltas[-1])
         for i in reversed(range(len(self.groups))):
@@ -141,8 +141,8 @@ class Inference:
             above = self.groups[i].move(states[i], deltas[i], above, rate)
 
     def evaluate(self, weight: float) -> tuple[list[Tensor], list[Tensor], list[State]]:
-        """Errors, deltas and states at the present codes: of every group its r, multipliers plus `weight` times r, and
-        what its modules remember; deltas and states of the output block last."""
+        """Return errors, deltas and states at the present codes: of every group its r, multipliers plus `weight` times
+        r, and what its modules remember; deltas and states of the output block last."""
         errors, deltas, states = [], [], []
         below: Tensor | None = None
         for group in self.groups:
@@ -159,39 +159,39 @@ class Inference:
         return errors, deltas, [*states, state]
 
     def grads(self) -> list[Params]:
-        """Of every block the gradient of the energy over `unit`, at the present codes, for each parameter."""
+        """Return the gradients of the energy over `unit`, at the present codes, for the parameters of every block."""
         _, deltas, states = self.evaluate(self.rho)
-        found: list[Params] = [self.block.core.grads(self.p, states.pop().core, deltas.pop())]
+        grads: list[Params] = [self.block.core.grads(self.p, states.pop().core, deltas.pop())]
         for group in reversed(self.groups):
-            found[:0] = group.grads(states.pop(), deltas.pop())
-        return [[grad / self.unit for grad in each] for each in found]
+            grads[:0] = group.grads(states.pop(), deltas.pop())
+        return [[grad / self.unit for grad in block] for block in grads]
 
 
 def groups_of(chain: Chain) -> list[tuple[int, int]]:
-    """First and last block of every group: hidden blocks in a row that are alike, or one that is like no neighbour. The
-    first block of the chain, whose input does not move, is a group of its own.
+    """Return the first and last block of every group: hidden blocks in a row that are alike, or one that is like no
+    neighbour. The first block of the chain, whose input does not move, is a group of its own.
 
     >>> import altmin
     >>> groups_of(split(altmin.models.mlp(4, (3, 3, 3, 2), 2)))
     [(0, 0), (1, 2), (3, 3)]
     """
-    found = []
+    groups = []
     hidden = enumerate(chain.blocks[:-1])
-    for _, row in itertools.groupby(hidden, lambda each: _kind(each[1]) if each[0] else each[0]):
+    for _, row in itertools.groupby(hidden, lambda item: _kind(item[1]) if item[0] else item[0]):
         numbers = [l for l, _ in row]
-        found.append((numbers[0], numbers[-1]))
-    return found
+        groups.append((numbers[0], numbers[-1]))
+    return groups
 
 
 def _kind(block: Block) -> Any:
-    """Equal for blocks that can be vectorised together, and for no others."""
+    """Return a key that is equal for blocks that can be vectorised together, and for no others."""
     return repr([m.module for m in block.maps]) if all(isinstance(m, ALIKE) for m in block.maps) else block
 
 
 class PredictiveCoding(OptimizerMethod):
     """Inference on a mini-batch, then one step of Adam along the gradients of every block's own term of the energy.
 
-    name: the method's. options: what the factory was given. rho, dual: as in `Inference`.
+    name: the method's. options: the factory's arguments. rho, dual: as in `Inference`.
     """
 
     loss = AdaptedLoss()
@@ -218,8 +218,8 @@ class PredictiveCoding(OptimizerMethod):
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
-        """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights would
-        not be finite; then nothing has changed."""
+        """Take one mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if codes or weights
+        would not be finite; then nothing has changed."""
         self.chain.demand_unchanged()
         check(x, y)
         demand_finite(x, y)
@@ -228,16 +228,16 @@ class PredictiveCoding(OptimizerMethod):
             inference.step(self.options["inference_rate"] / self.rho)
         grads = sum_tree(inference.grads(), context)
         self.loss.check(inference.output, y)
-        if not bool(torch.stack([inference.loss, *(g.sum() for each in grads for g in each)]).sum().isfinite()):
+        if not bool(torch.stack([inference.loss, *(g.sum() for block in grads for g in block)]).sum().isfinite()):
             raise Diverged("the energy or its gradient", "lower inference_rate or lr")
         for p, g in (
-            (p, g) for own, each in zip(self.theta, grads, strict=True) for p, g in zip(own, each, strict=True)
+            (p, g) for params, block in zip(self.theta, grads, strict=True) for p, g in zip(params, block, strict=True)
         ):
             p.grad = g if p.requires_grad else None
         demand_step(inference.loss, self.optimizer)
         self.optimizer.step()
-        for m, kept in statistics(self.chain.blocks, inference.states):
-            m.commit(kept)
+        for m, saved in statistics(self.chain.blocks, inference.states):
+            m.commit(saved)
         return LossOnly(inference.loss)
 
 

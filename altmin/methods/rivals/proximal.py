@@ -32,11 +32,11 @@ CLAMPS: dict[type[nn.Module], Callable[[nn.Module], Clamp]] = {
     nn.Hardsigmoid: lambda m: Clamp(1 / 6, 0.5, 0.0, 1.0),
     nn.Hardtanh: lambda m: Clamp(1.0, 0.0, float(m.min_val), float(m.max_val)),  # type: ignore[arg-type]
 }
-"""By kind of activation, what makes a `Clamp` of such a module."""
+"""Functions that make a `Clamp` of a module, by kind of activation."""
 
 
 def clamp_of(activation: nn.Module) -> Clamp:
-    """The activation as a `Clamp`; its kind is one of `CLAMPS`.
+    """Return the activation as a `Clamp`; its kind is one of `CLAMPS`.
 
     >>> clamp_of(nn.Hardtanh(-2, 2))
     Clamp(slope=1.0, offset=0.0, low=-2.0, high=2.0)
@@ -45,7 +45,7 @@ def clamp_of(activation: nn.Module) -> Clamp:
 
 
 def preactivations(h: Clamp, a: Tensor, m: Tensor, gamma: float, beta: float) -> Tensor:
-    """For every entry the z of the least gamma (a - h(z))^2 + beta (z - m)^2, over all pieces of h; beta, gamma > 0."""
+    """Return z of the least gamma (a - h(z))^2 + beta (z - m)^2, by entry, over all pieces of h; beta, gamma > 0."""
     left, right = (h.low - h.offset) / h.slope, (h.high - h.offset) / h.slope
     mixed = (gamma * h.slope * (a - h.offset) + beta * m) / (gamma * h.slope**2 + beta)
     best = mixed.clamp_(left, right)
@@ -89,7 +89,7 @@ def _prox_cross_entropy(v: Tensor, weight: float, targets: Tensor, start: Tensor
 
 
 def _prox_hinge(v: Tensor, weight: float, targets: Tensor, start: Tensor) -> Tensor:
-    """Of max(1 - z, 0) for the entry of the class, max(z, 0) for the others."""
+    """Return the prox of max(1 - z, 0) for the entry of the class, max(z, 0) for the others."""
     up = torch.maximum(v, (v + 1 / weight).clamp_max(1))
     down = torch.minimum(v, (v - 1 / weight).clamp_min(0))
     return torch.where(targets > 0, up, down)
@@ -104,7 +104,7 @@ LOSSES: dict[str, Prox] = {"cross-entropy": _prox_cross_entropy, "hinge": _prox_
 
 
 def output_prox(name: str) -> Prox:
-    """The prox of the loss of that name; ValueError if there is none."""
+    """Return the prox of the loss of that name; ValueError if there is none."""
     if name not in LOSSES:
         raise unknown("loss", name, LOSSES)
     return LOSSES[name]

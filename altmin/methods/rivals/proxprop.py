@@ -36,7 +36,7 @@ OPTIMIZERS = ("adam", "sgd")
 
 
 def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
-    """delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
+    """Return delta^T A (A^T A + I / tau_theta)^-1, as its columns for the weights and the one for the bias.
 
     a: inputs of a layer, one row a sample; A is a with a column of ones if there is a bias. delta: the gradient at its
     outputs. Since (A^T A + c I)^-1 A^T = A^T (A A^T + c I)^-1, the matrix A A^T is factorised.
@@ -47,20 +47,20 @@ def among_samples(a: Tensor, delta: Tensor, bias: bool, tau_theta: float) -> tup
 
 
 def normal(a: Tensor, delta: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
-    """A^T A and A^T delta: of samples in parts, the sums over the parts."""
+    """Return A^T A and A^T delta: of samples in parts, the sums over the parts."""
     A = F.pad(a, (0, int(bias)), value=1.0)
     return A.mT @ A, products.matmul(A.mT, delta)
 
 
 def solved(gram: Tensor, right: Tensor, bias: bool, tau_theta: float) -> tuple[Tensor, Tensor]:
-    """As `among_samples`, given A^T A, which is written over, and A^T delta."""
-    found = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
-    weights = found.shape[1] - bias
-    return found[:, :weights].contiguous(), found[:, weights:].flatten()
+    """Return what `among_samples` does, from A^T A, which is written over, and A^T delta."""
+    solution = torch.cholesky_solve(right, _factor(gram, tau_theta)).mT
+    weights = solution.shape[1] - bias
+    return solution[:, :weights].contiguous(), solution[:, weights:].flatten()
 
 
 def _factor(gram: Tensor, tau_theta: float) -> Tensor:
-    """The Cholesky factor of gram + I / tau_theta."""
+    """Return the Cholesky factor of gram + I / tau_theta."""
     # Rounding may take away as much as eps times the trace from the smallest eigenvalue: that much is added.
     gram.diagonal().add_(torch.finfo(gram.dtype).eps * gram.trace() + 1 / tau_theta)
     return torch.linalg.cholesky_ex(gram).L
@@ -77,7 +77,7 @@ def _optimizer(model: nn.Module, options: dict[str, Any]) -> torch.optim.Optimiz
 class ProxProp(OptimizerMethod):
     """A forward pass, backprop's gradients at the outputs of all layers, and an implicit step for each hidden one.
 
-    options: what the factory was given; see `proxprop`.
+    options: the factory's arguments; see `proxprop`.
     """
 
     loss = AdaptedLoss()
@@ -90,8 +90,8 @@ class ProxProp(OptimizerMethod):
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> LossOnly:
-        """One mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights would not
-        be finite; then nothing has changed."""
+        """Take one mini-batch. ValueError or TypeError if it does not fit the model, `Diverged` if loss or weights
+        would not be finite; then nothing has changed."""
         check_batch(self.layers, self.model, x, y)
         self.optimizer.zero_grad()
         loss, inputs, deltas = self.backward(x, y, context)
@@ -106,14 +106,14 @@ class ProxProp(OptimizerMethod):
     def backward(
         self, x: Tensor, y: Tensor, context: Context = LOCAL
     ) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
-        """The loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
+        """Return the loss, the input a_{l-1} of every layer, and dloss/dz_l from the lowest trained layer upwards."""
         inputs, saved, z = [x.flatten(1)], [], x
         for l, layer in enumerate(self.layers):
             z = products.linear(inputs[-1], layer.linear.weight, layer.linear.bias)
             if l < len(self.activations):
-                a, kept = self.activations[l].forward((), z)
+                a, state = self.activations[l].forward((), z)
                 inputs.append(a)
-                saved.append(kept)
+                saved.append(state)
         known = of_batch(self.loss, context)
         loss, delta, _ = known.at(z, known.prepare(z, y))
         deltas = {len(self.layers) - 1: delta}
@@ -126,28 +126,28 @@ class ProxProp(OptimizerMethod):
     def directions(
         self, inputs: list[Tensor], deltas: dict[int, Tensor], context: Context = LOCAL
     ) -> dict[int, tuple[Tensor, Tensor]]:
-        """What the weight and the bias of each trained layer are to move against: of a hidden layer the implicit step
-        divided by tau, of the output layer the gradient.
+        """Return the directions that weight and bias of each trained layer move against: of a hidden layer the implicit
+        step divided by tau, of the output layer the gradient.
 
         A^T A and A^T delta of samples that are spread over ranks are summed over them, in one message, and solved on
         each; they have the size of the inputs of a layer. In one process the smaller of A^T A and A A^T is factorised.
         """
         tau_theta, ready = self.options["tau_theta"], {len(self.layers) - 1}
-        found: dict[int, tuple[Tensor, Tensor]] = {}
+        result: dict[int, tuple[Tensor, Tensor]] = {}
         for l, delta in deltas.items():
             a, bias = inputs[l], self._biased(l)
             if not self.layers[l].trained:
                 continue
             if l in ready:
-                found[l] = products.matmul(delta.mT, a), delta.sum(0)
+                result[l] = products.matmul(delta.mT, a), delta.sum(0)
             elif context.shard is None and len(a) <= a.shape[1] + bias:
-                found[l] = among_samples(a, delta, bias, tau_theta)
+                result[l] = among_samples(a, delta, bias, tau_theta)
                 ready.add(l)
             else:
-                found[l] = normal(a, delta, bias)
+                result[l] = normal(a, delta, bias)
         return {
             l: (a, b) if l in ready else solved(a, b, self._biased(l), tau_theta)
-            for l, (a, b) in sum_tree(found, context).items()
+            for l, (a, b) in sum_tree(result, context).items()
         }
 
     def _biased(self, l: int) -> bool:

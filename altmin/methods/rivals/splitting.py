@@ -33,7 +33,7 @@ class Penalties(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What stays the same during a pass: weights and biases, and for every hidden layer the matrix K of `_move`."""
+    """Constants of a pass: weights and biases, and for every hidden layer the matrix K of `_move`."""
 
     weights: list[Tensor]
     biases: Sequence[Tensor | None]
@@ -99,7 +99,7 @@ class Splitting:
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor, rows: Tensor | None = None, *, context: Context = LOCAL) -> LossOnly:
-        """Moves the variables of a batch, those of new samples from where the model puts them.
+        """Move the variables of a batch, those of new samples from where the model puts them.
 
         rows: the samples' numbers in the data; without them the batch is all of it. The loss is the mean cross-entropy
         of the model, whose weights move in `end_epoch`. ValueError or TypeError, and no change, for a bad batch.
@@ -110,8 +110,8 @@ class Splitting:
         rows = self.table.find(rows, len(x))
         length = int(rows.max()) + 1
         if context.shard is not None:
-            own = own_rows(length, context.shard, rows.device)[rows]
-            x, y, rows = x[own], y[own], rows[own]
+            mask = own_rows(length, context.shard, rows.device)[rows]
+            x, y, rows = x[mask], y[mask], rows[mask]
         x = x.flatten(1)
         fixed = self._fixed = self._fixed or self._fix()
         m = self.layers[0].linear(x)
@@ -133,7 +133,7 @@ class Splitting:
 
     @torch.no_grad()
     def end_epoch(self, context: Context = LOCAL) -> None:
-        """Fits the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
+        """Fit the weights of all layers to the variables. ValueError, and no change, if samples of earlier passes were
         left out; `Diverged`, the weights as they were, if a fit is not finite. Without samples nothing happens."""
         sums, counts = over_ranks(self.sums, *self.table.counts(), context=context)
         if not (seen := demand_whole_pass(*counts)):
@@ -155,19 +155,19 @@ class Splitting:
         self._fixed = None
 
     def _begin(self, z: Tensor) -> Tensor:
-        """The first value of the extra variable, for outputs z of the model."""
+        """Return the first value of the extra variable, for outputs z of the model."""
         return z.new_zeros(z.shape)
 
     def _move_output(self, z: Tensor, extra: Tensor, m: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """z_L and the extra variable once they have moved."""
+        """Return z_L and the extra variable once they have moved."""
         raise NotImplementedError
 
     def _scale(self, layer: Layer) -> float:
-        """By what the model's weights are to be multiplied in this pass."""
+        """Return the factor of the model's weights in this pass."""
         return self.start if self.passes == 0 and layer.trained else 1.0
 
     def _fix(self) -> Fixed:
-        """K_l = rho W^T (rho W W^T + gamma I)^-1, with rho and W of layer l + 1, in float64."""
+        """Compute K_l = rho W^T (rho W W^T + gamma I)^-1, with rho and W of layer l + 1, in float64."""
         scales = [(layer.linear, self._scale(layer)) for layer in self.layers]
         weights = [linear.weight.detach() * scale for linear, scale in scales]
         biases = [None if linear.bias is None else linear.bias.detach() * scale for linear, scale in scales]
@@ -181,13 +181,13 @@ class Splitting:
         return Fixed(weights, biases, gains)
 
     def _reported_loss(self, m: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy of the model, from the first layer's pre-activations on; 0 of no samples."""
+        """Return the mean cross-entropy of the model, from the first layer's pre-activations on; 0 of no samples."""
         for layer, h in zip(self.layers[1:], self.activations, strict=True):
             m = layer.linear(h(m))
         return nn.functional.cross_entropy(m, y) if len(y) else m.new_zeros(())
 
     def _variables(self, fixed: Fixed, m: Tensor, rows: Tensor, new: Tensor) -> dict[str, Tensor]:
-        """A copy of the samples' variables, new ones from a forward pass; m: the first layer's pre-activations."""
+        """Return a copy of the samples' variables, new ones by a forward pass; m: the first layer's pre-activations."""
         if not bool(new.any()):
             return self.table.read(rows)
         z, a = [m], []
@@ -197,11 +197,11 @@ class Splitting:
         forward = dict(zip([*self.names, self.extra], [*z, *a, self._begin(z[-1])], strict=True))
         if bool(new.all()):
             return forward
-        kept = self.table.read(torch.where(new, 0, rows))
-        return {name: torch.where(new.unsqueeze(1), forward[name], kept[name]) for name in forward}
+        stored = self.table.read(torch.where(new, 0, rows))
+        return {name: torch.where(new.unsqueeze(1), forward[name], stored[name]) for name in forward}
 
     def _move(self, fixed: Fixed, m: Tensor, targets: Tensor, variables: dict[str, Tensor]) -> None:
-        """Every variable in turn to the minimum of its own problem, from the output down; m: W_1 x + b_1.
+        """Move every variable in turn to the minimum of its own problem, from the output down; m: W_1 x + b_1.
 
         a_l has the minimum h + K_l (z_(l+1) - W_(l+1) h - b_(l+1)) with h = h(z_l).
         """
@@ -217,7 +217,7 @@ class Splitting:
             hz = h(z)
             a = torch.addmm(hz, above - fixed.linear(l + 1, hz), fixed.gains[l].mT)
             linear = fixed.linear(l, variables[f"a{l}"]) if l else m
-            rho, gamma, alpha = (each[l] for each in self.penalties)
+            rho, gamma, alpha = (values[l] for values in self.penalties)
             if alpha:
                 linear = torch.lerp(linear, z, alpha / (rho + alpha))
             variables[a_name], variables[z_name] = a, preactivations(h, a, linear, gamma, rho + alpha)
@@ -230,7 +230,7 @@ class Splitting:
                 sums.add(below, variables[f"z{l + 1}"], None if l or bool(new.all()) else below[new])
 
     def _fit(self, l: int, sums: Sums, fixed: Fixed, samples: int) -> tuple[Tensor, ...]:
-        """The weight and the bias of the least squares of layer l over all samples, which change nothing yet."""
+        """Return the weight and the bias of the least squares of layer l over all samples, which change nothing yet."""
         parts = [fixed.weights[l], *([] if (bias := fixed.biases[l]) is None else [bias.unsqueeze(1)])]
         proximal = self.proximal / self.penalties.rho[l]
         solved = sums.solve(self.ridge * samples, proximal, torch.cat(parts, 1).double())
@@ -238,15 +238,15 @@ class Splitting:
         return tuple(part.to(fixed.weights[l].dtype) for part in (solved[:, :inputs], solved[:, inputs:].squeeze(1)))
 
     def state_dict(self, context: Context = LOCAL) -> dict[str, Any]:
-        """That of all samples. Where they are spread over ranks, all ranks have to call it."""
-        sums = [each.state_dict() for each in self.sums]
+        """Return the state of all samples. Where they are spread over ranks, all ranks have to call it."""
+        sums = [s.state_dict() for s in self.sums]
         state = {"passes": self.passes, "samples": self.table.state_dict(), "sums": sums}
         return state if context.shard is None else whole_state(state, context)
 
     def load_state_dict(self, state: dict[str, Any], context: Context = LOCAL) -> None:
         """Continue from another's `state_dict`; one that does not fit is a ValueError, and nothing changes. Where
         samples are spread over ranks, each rank continues with its own."""
-        name, sums = type(self).__name__, [each.state_dict() for each in self.sums]
+        name, sums = type(self).__name__, [s.state_dict() for s in self.sums]
         if set(state) != {"passes", "samples", "sums"}:
             raise ValueError(f"this is no state of {name}: {state!r:.60}")
         samples = self.table.matched(state["samples"], f"samples of {name}")

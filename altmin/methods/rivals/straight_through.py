@@ -19,7 +19,7 @@ class StraightThroughBackprop(OptimizerMethod):
     """A step of backprop in which every `Sign` and `Staircase` of the model passes the gradient on where |x| <= 1.
 
     Only the steps see an estimate: `model(x)` stays the discrete net, and a backward pass of one's own is refused as
-    before. options: what the factory was given.
+    before. options: the factory's arguments.
     """
 
     def __init__(self, backprop: Backprop, options: dict[str, Any]):
