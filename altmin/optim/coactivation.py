@@ -74,17 +74,17 @@ class CoActivation(torch.optim.Optimizer):
             model, parameters = params, list(params.parameters())
             params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         if not isinstance(model, nn.Module):
-            given = f"{type(params).__name__} " + ("alone" if model is None else f"and model={type(model).__name__}")
+            types = f"{type(params).__name__} " + ("alone" if model is None else f"and model={type(model).__name__}")
             raise TypeError(
                 "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
-                f"parameters CoActivation(parameters, model=model), given {given}"
+                f"parameters CoActivation(parameters, model=model), given {types}"
             )
         self.model, self.beta, self.rows, self.only, self.warned = model, beta, rows, None, False
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        every_one = {p for group in self.param_groups for p in group["params"]}
-        if not any(p.requires_grad for p in every_one):
+        tensors = {p for group in self.param_groups for p in group["params"]}
+        if not any(p.requires_grad for p in tensors):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        if every_one.isdisjoint(model.parameters()):
+        if tensors.isdisjoint(model.parameters()):
             raise ValueError(
                 "CoActivation got parameters of which none belongs to its model; give that model's, "
                 "CoActivation(model.parameters(), model=model)"
@@ -105,9 +105,9 @@ class CoActivation(torch.optim.Optimizer):
 
     def _record(self) -> None:
         """Watch all layers of the model, those of other optimizers too: ranks that share the work have the same."""
-        known = {id(recorder.p) for recorder in self.recorders}
-        found = [(m, name) for m, name in matrices(self.model) if id(getattr(m, name)) not in known]
-        self.recorders += [Recorder(m, name, self.memory, self.rows) for m, name in found]
+        recorded = {id(recorder.p) for recorder in self.recorders}
+        pairs = [(m, name) for m, name in matrices(self.model) if id(getattr(m, name)) not in recorded]
+        self.recorders += [Recorder(m, name, self.memory, self.rows) for m, name in pairs]
         self._listen()
 
     @torch.no_grad()
@@ -204,10 +204,10 @@ class CoActivation(torch.optim.Optimizer):
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and sums:
             sum_over_ranks(sums)
         measured: dict[Tensor, dict[str, Any]] = {}
-        for recorder, each in zip(self.recorders, sums, strict=True):
-            if each["samples"]:
-                means = {name: each[name] / each["samples"] for name in MEASURED}
-                measured[recorder.p] = {**means, "rows": each["rows"]}
+        for recorder, total in zip(self.recorders, sums, strict=True):
+            if total["samples"]:
+                means = {name: total[name] / total["samples"] for name in MEASURED}
+                measured[recorder.p] = {**means, "rows": total["rows"]}
         return measured
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -225,8 +225,8 @@ class CoActivation(torch.optim.Optimizer):
         fits = all("updates" in group for group in state_dict["param_groups"])
         for p, state in saved.items():
             memory = {name: t.shape for name, t in state.items() if name in MEMORY}
-            known = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
-            fits &= not state or (known and (not memory or memory == shapes.get(p)))
+            valid = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
+            fits &= not state or (valid and (not memory or memory == shapes.get(p)))
         if not fits:
             rank = f"for these layers with rank={self.memory.rank}"
             raise ValueError(f"this is not the state of a CoActivation {rank} (nothing was changed)")

@@ -134,16 +134,16 @@ class Hook:
 def sum_over_ranks(sums: list[dict[str, Any]]) -> None:
     """Add to the sums of each matrix those of all other ranks, in one message for each type."""
     device = sums[0]["Y"].device
-    counts = torch.tensor([[each["samples"], each["rows"]] for each in sums], dtype=torch.float64, device=device)
-    every = [counts, *(each[name] for each in sums for name in MEASURED)]
-    for dtype in sorted({t.dtype for t in every}, key=str):
-        tensors = [t for t in every if t.dtype == dtype]
+    counts = torch.tensor([[entry["samples"], entry["rows"]] for entry in sums], dtype=torch.float64, device=device)
+    totals = [counts, *(entry[name] for entry in sums for name in MEASURED)]
+    for dtype in sorted({t.dtype for t in totals}, key=str):
+        tensors = [t for t in totals if t.dtype == dtype]
         flat = torch.cat([t.reshape(-1) for t in tensors])
         dist.all_reduce(flat)
         for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             t.copy_(part.view_as(t))
-    for each, (samples, rows) in zip(sums, counts.tolist(), strict=True):
-        each |= {"samples": samples, "rows": rows}
+    for entry, (samples, rows) in zip(sums, counts.tolist(), strict=True):
+        entry |= {"samples": samples, "rows": rows}
 
 
 def matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
@@ -153,8 +153,8 @@ def matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
     for m in model.modules():
         for p in m.parameters(recurse=False):
             owners[id(p)] = owners.get(id(p), 0) + 1
-    known = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
-    return [(m, name) for m in known for name in _inputs(m) if owners.get(id(getattr(m, name, None))) == 1]
+    layers = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
+    return [(m, name) for m in layers for name in _inputs(m) if owners.get(id(getattr(m, name, None))) == 1]
 
 
 def _inputs(m: Any) -> dict[str, Getter]:
