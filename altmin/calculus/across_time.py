@@ -68,8 +68,8 @@ class GRUOfCodes(Activation):
     """h_t = (1 - z_t) n_t + z_t h_{t-1} with n_t = tanh(k_t + r_t m_t), from codes of r, z, k and m: k is the product
     with the input in the candidate n, m that with the state."""
 
-    def __init__(self, codes: Tensor, *given: Any):
-        super().__init__(codes, *given)
+    def __init__(self, codes: Tensor, *args: Any):
+        super().__init__(codes, *args)
         r, z, k, self.m = codes.chunk(4, -1)
         self.r, self.z = r.sigmoid(), z.sigmoid()
         self.n = (k + self.r * self.m).tanh()
@@ -93,8 +93,8 @@ class GRUOfCodes(Activation):
 class LSTMOfCodes(Activation):
     """h_t = o_t tanh(s_t) with s_t = f_t s_{t-1} + i_t tanh(g_t), from codes of i, f, g and o."""
 
-    def __init__(self, codes: Tensor, *given: Any):
-        super().__init__(codes, *given)
+    def __init__(self, codes: Tensor, *args: Any):
+        super().__init__(codes, *args)
         i, f, g, o = codes.chunk(4, -1)
         self.i, self.f, self.o, self.g = i.sigmoid(), f.sigmoid(), o.sigmoid(), g.tanh()
         self.s = scan(self.f, self.i * self.g, 0)

@@ -110,11 +110,11 @@ class Map:
         """The new values of the module's buffers after a training pass; None: no change."""
         return None
 
-    def checked(self, kept: Any) -> list[Tensor]:
+    def checked(self, values: Any) -> list[Tensor]:
         """Tensors that are finite if, and usually only if, all new values of buffers are."""
         return []
 
-    def commit(self, kept: Any) -> None:
+    def commit(self, values: Any) -> None:
         """Writes them to the buffers, once the step is accepted."""
 
 
@@ -130,5 +130,5 @@ class Weighted(Map):
         """Return whether its weight and bias are parameters, and there is a weight if there is a bias."""
         bias = getattr(module, "bias", None)
         weight = getattr(module, "weight", bias)
-        given = [each for each in (weight, bias) if each is not None]
-        return all(isinstance(each, nn.Parameter) for each in given) and (weight is not None or bias is None)
+        params = [p for p in (weight, bias) if p is not None]
+        return all(isinstance(p, nn.Parameter) for p in params) and (weight is not None or bias is None)

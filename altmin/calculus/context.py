@@ -100,13 +100,13 @@ class Context:
         >>> LOCAL.inners([(x, x), (x, y)])
         tensor([25., 11.])
         """
-        known: dict[tuple[int, int], Tensor] = {}
+        products: dict[tuple[int, int], Tensor] = {}
         vector = []
         for u, v in pairs:
-            if (id(u), id(v)) not in known:
+            if (id(u), id(v)) not in products:
                 w = u if self.weights is None else self.weighted(u)
-                known[id(u), id(v)] = torch.dot(w.reshape(-1), v.reshape(-1))
-            vector.append(known[id(u), id(v)])
+                products[id(u), id(v)] = torch.dot(w.reshape(-1), v.reshape(-1))
+            vector.append(products[id(u), id(v)])
         whole = torch.stack(vector)
         return whole if self.shard is None else self.sum(whole)[0]
 

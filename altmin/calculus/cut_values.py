@@ -31,7 +31,7 @@ class CutValues:
 
     def __init__(self, moving: int, where: str, sizes: int = 0, names: Sequence[str] = ()):
         self.moving, self.where, self.sizes, self.names = moving, where, sizes, tuple(names)
-        self._left: Layout | None = None
+        self._layout: Layout | None = None
 
     def __str__(self) -> str:
         """How many values are copied, and all by name: those beside the code after a bar.
@@ -40,7 +40,7 @@ class CutValues:
         2: fc, add | ne, getitem
         """
         shown = [shortened(names, 3) for names in (self.names[: self.moving], self.names[self.moving :])]
-        return f"{self.moving}: {' | '.join(each for each in shown if each)}"
+        return f"{self.moving}: {' | '.join(text for text in shown if text)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
         """The code of these values. ValueError if they cannot be one."""
@@ -51,14 +51,14 @@ class CutValues:
                 f"several values pass {self.where} and cannot be one code: {shown}; they need one floating-point type "
                 "and the samples in the first dimension: cut elsewhere"
             )
-        self._left = Layout([t.shape for t in tensors], aside)
+        self._layout = Layout([t.shape for t in tensors], aside)
         return flat(tensors)
 
     def take(self) -> Layout:
         """The layout of the code that was joined last, which is then dropped."""
-        assert self._left is not None, "a block follows the one that made its input"
-        left, self._left = self._left, None
-        return left
+        assert self._layout is not None, "a block follows the one that made its input"
+        layout, self._layout = self._layout, None
+        return layout
 
 
 class Number:
@@ -74,8 +74,8 @@ class OutputValues(CutValues):
 
     >>> outputs = OutputValues(2, {"a": Number(0), "b": [Number(1), None]})
     >>> code = outputs.join([torch.zeros(4, 2), torch.ones(4, 3)])
-    >>> found = outputs.structured(code)
-    >>> found["a"].shape, found["b"][0].shape, found["b"][1]
+    >>> values = outputs.structured(code)
+    >>> values["a"].shape, values["b"][0].shape, values["b"][1]
     (torch.Size([4, 2]), torch.Size([4, 3]), None)
     """
 
@@ -93,15 +93,15 @@ class OutputValues(CutValues):
         """The layout of the code that was joined last. No block follows to drop it."""
         return Layout(self.shapes, [])
 
-    def flat(self, given: Any) -> Tensor:
+    def flat(self, output: Any) -> Tensor:
         """What the model returned, as a code."""
-        leaves = [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
+        leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)]
         return flat(leaves)
 
     def structured(self, code: Tensor) -> Any:
         """The code as what the model returns."""
-        held = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
-        return pytree.tree_map(lambda each: held[each.i] if isinstance(each, Number) else each, self.form)
+        tensors = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
+        return pytree.tree_map(lambda leaf: tensors[leaf.i] if isinstance(leaf, Number) else leaf, self.form)
 
 
 def shortened(names: Sequence[str], most: int = 7) -> str:

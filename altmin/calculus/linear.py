@@ -99,8 +99,8 @@ class Convolution(Affine):
         kernel = tuple(self.module.kernel_size)
         if positions is not None:
             places = math.prod(_sizes(x, kernel, stride, padding, dilation))
-            every = max(1, round((places / positions) ** (1 / self.dims)))
-            stride = [s * every for s in stride]
+            factor = max(1, round((places / positions) ** (1 / self.dims)))
+            stride = [s * factor for s in stride]
         patches = F.unfold if self.dims == 2 else _patches
         a = patches(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
         if self.groups > 1:
@@ -123,15 +123,15 @@ def _sizes(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> 
 def _patches(x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
     """`F.unfold` for any number of dimensions."""
     sizes = _sizes(x, kernel, stride, padding, dilation)
-    x = F.pad(x, [q for each in reversed(padding) for q in (each, each)])
-    found = []
+    x = F.pad(x, [q for size in reversed(padding) for q in (size, size)])
+    patches = []
     for offset in itertools.product(*map(range, kernel)):
         along = zip(offset, dilation, stride, sizes, strict=True)
         part = x
         for dim, (i, d, s, n) in enumerate(along, 2):
             part = part[(slice(None),) * dim + (slice(i * d, i * d + s * (n - 1) + 1, s),)]
-        found.append(part)
-    return torch.stack(found, 2).flatten(1, 2).flatten(2)
+        patches.append(part)
+    return torch.stack(patches, 2).flatten(1, 2).flatten(2)
 
 
 class LinearModule(Map):

@@ -50,14 +50,14 @@ class Normalisation(Weighted):
         return Pu * p[0] if p else Pu
 
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
-        found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
-        return tuple(found[: len(p)])
+        grads = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
+        return tuple(grads[: len(p)])
 
     def vjp_and_grads(self, p: Params, saved: Normalised, v: Tensor) -> tuple[Tensor, Params]:
         if not p:
             return self.vjp(p, saved, v), ()
-        g, *found = self.kernel(saved, v, p[0], ALL)
-        return g, tuple(found[: len(p)])
+        g, *grads = self.kernel(saved, v, p[0], ALL)
+        return g, tuple(grads[: len(p)])
 
     def input(self, saved: Normalised) -> Tensor:
         return saved.x
@@ -149,11 +149,11 @@ class BatchNorm(Normalisation):
             return None
         return saved.inverse, saved.mean, saved.context.count(saved.x.numel()) // saved.x.shape[1]
 
-    def checked(self, kept: Any) -> list[Tensor]:
-        return [kept[0].reciprocal()]
+    def checked(self, values: Any) -> list[Tensor]:
+        return [values[0].reciprocal()]
 
-    def commit(self, kept: Any) -> None:
-        m, (inverse, mean, count) = self.module, kept
+    def commit(self, values: Any) -> None:
+        m, (inverse, mean, count) = self.module, values
         m.num_batches_tracked += 1
         weight = 1 / float(m.num_batches_tracked) if m.momentum is None else m.momentum
         var = inverse.pow(-2).sub_(m.eps).clamp_min_(0)

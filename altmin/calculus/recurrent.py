@@ -78,12 +78,12 @@ class Recurrence(Map):
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
         v = v.transpose(0, 1)
         of_input, of_state = self._of_input(v), self._of_state(v)
-        found = [_product(of_input, saved.x), _product(of_state[1:], saved.h[:-1])]
+        grads = [_product(of_input, saved.x), _product(of_state[1:], saved.h[:-1])]
         if len(p) > 2:
-            found.append(_total(of_input))
+            grads.append(_total(of_input))
         if len(p) > 3:
-            found.append(found[2] if of_state is of_input else _total(of_state))
-        return found
+            grads.append(grads[2] if of_state is of_input else _total(of_state))
+        return grads
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
         """c_t at every real step, with the saved h_{t-1}."""
@@ -116,8 +116,8 @@ class Recurrence(Map):
         return c if saved.real is None else c * saved.real
 
     def _biases(self, p: Params) -> Sequence[Tensor]:
-        given = [*p[2:], *([self.module.bias_hh_l0] if self.is_linear else [])]
-        return given or [p[1].new_zeros(len(p[1]))] * 2
+        biases = [*p[2:], *([self.module.bias_hh_l0] if self.is_linear else [])]
+        return biases or [p[1].new_zeros(len(p[1]))] * 2
 
     def _of_input(self, v: Tensor) -> Tensor:
         """Of codes, or of gradients at them, the part to which U belongs."""
@@ -130,11 +130,11 @@ class Recurrence(Map):
 
     def _joined(self, of_input: Tensor | None, of_state: Tensor | None) -> Tensor:
         """The codes, from what U and W give; None for zeros."""
-        first, *more = (each for each in (of_input, of_state) if each is not None)
+        first, *more = (part for part in (of_input, of_state) if part is not None)
         if self.mode != "GRU":
             return first + more[0] if more else first
         H, zero = self.hidden, torch.zeros_like(first)
-        x, s = (zero if each is None else each for each in (of_input, of_state))
+        x, s = (zero if part is None else part for part in (of_input, of_state))
         return torch.cat([x[..., : 2 * H] + s[..., : 2 * H], x[..., 2 * H :], s[..., 2 * H :]], -1)
 
 

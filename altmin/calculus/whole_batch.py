@@ -165,9 +165,9 @@ class _WholeBatch(TorchFunctionMode):
         if func not in REPLACED:
             return func(*args, **(kwargs or {}))
         self.demand_undrawn()
-        found = REPLACED[func](func, self.context)(*args, **(kwargs or {}))
+        result = REPLACED[func](func, self.context)(*args, **(kwargs or {}))
         self.now = Randomness()
-        return found
+        return result
 
 
 def whole_batch(context: Context) -> AbstractContextManager[Any]:
