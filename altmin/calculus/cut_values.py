@@ -34,7 +34,7 @@ class CutValues:
         self._layout: Layout | None = None
 
     def __str__(self) -> str:
-        """How many values are copied, and all by name: those beside the code after a bar.
+        """Return the number of values in the code, and all names: of those beside it after a bar.
 
         >>> print(CutValues(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
         2: fc, add | ne, getitem
@@ -43,7 +43,7 @@ class CutValues:
         return f"{self.moving}: {' | '.join(text for text in shown if text)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
-        """The code of these values. ValueError if they cannot be one."""
+        """Return the code of these values. ValueError if they cannot be one."""
         tensors, aside = list(values[: self.moving]), list(values[self.moving :])
         if self.moving > 1 and not _alike(tensors):
             shown = ", ".join(f"{t.dtype} {tuple(t.shape)}" if isinstance(t, Tensor) else repr(t) for t in tensors)
@@ -55,14 +55,14 @@ class CutValues:
         return flat(tensors)
 
     def take(self) -> Layout:
-        """The layout of the code that was joined last, which is then dropped."""
+        """Return the layout of the code that was joined last, and drop it."""
         assert self._layout is not None, "a block follows the one that made its input"
         layout, self._layout = self._layout, None
         return layout
 
 
 class Number:
-    """Of a value, in the place of the value."""
+    """Number of a value, in the place of the value."""
 
     def __init__(self, i: int):
         self.i = i
@@ -90,22 +90,22 @@ class OutputValues(CutValues):
         return code
 
     def take(self) -> Layout:
-        """The layout of the code that was joined last. No block follows to drop it."""
+        """Return the layout of the code that was joined last. No block follows to drop it."""
         return Layout(self.shapes, [])
 
     def flat(self, output: Any) -> Tensor:
-        """What the model returned, as a code."""
+        """Return the code of what the model returned."""
         leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)]
         return flat(leaves)
 
     def structured(self, code: Tensor) -> Any:
-        """The code as what the model returns."""
+        """Return a code in the form of what the model returns."""
         tensors = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
         return pytree.tree_map(lambda leaf: tensors[leaf.i] if isinstance(leaf, Number) else leaf, self.form)
 
 
 def shortened(names: Sequence[str], most: int = 7) -> str:
-    """Names in a row; of more than `most` only the first and the last."""
+    """Return names in a row; of more than `most` only the first and the last."""
     return ", ".join([*names[: most - 1], "...", names[-1]] if len(names) > most else names)
 
 
@@ -117,12 +117,12 @@ def _alike(tensors: Sequence[Any]) -> bool:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as one: their entries of each sample side by side."""
+    """Return tensors as one: their entries of each sample side by side."""
     return tensors[0] if len(tensors) == 1 else torch.cat([t.reshape(len(t), -1) for t in tensors], 1)
 
 
 def parts(code: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """The tensors that a code consists of."""
+    """Return the tensors that a code consists of."""
     if len(shapes) == 1:
         return [code]
     pieces = code.split([shape[1:].numel() for shape in shapes], 1)

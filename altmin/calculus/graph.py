@@ -20,7 +20,7 @@ class Node(NamedTuple):
     names: tuple[str, ...] = ()
 
     def of(self, values: Sequence[Any]) -> Any:
-        """Those of the values that belong to its inputs, as the map takes them."""
+        """Return the values of its inputs, as the map takes them."""
         return [values[i] for i in self.inputs] if self.map.several else values[self.inputs[0]]
 
     def moves(self, us: Sequence[Direction]) -> bool:
@@ -28,7 +28,7 @@ class Node(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Ends of a graph. inputs: how many there are. outputs: the numbers of the values. entry, exit: how these are one
+    """Ends of a graph. inputs: how many there are. outputs: their numbers as values. entry, exit: how these are one
     code; None where there is one value."""
 
     inputs: int
@@ -38,8 +38,8 @@ class Ends(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What a pass of a graph saves: its input code, the layouts of its input and output codes, and what each of its
-    maps saves."""
+    """Values that a pass of a graph saves: its input code, the layouts of its input and output codes, and those that
+    each of its maps saves."""
 
     x: Tensor
     entry: Layout
@@ -60,7 +60,7 @@ class Graph(Map):
         super().__init__(module)
         self.nodes, self.ends = tuple(nodes), ends
         self.maps = tuple(node.map for node in nodes)
-        """Those of the nodes, by number; torch.compile knows where these come from, and not those of a `Node`."""
+        """Maps of the nodes, by number; torch.compile knows where these come from, and not those of a `Node`."""
         self.names = tuple(dict.fromkeys(name for node in nodes for name in node.names))
         self._numbers = [[self.names.index(name) for name in node.names] for node in nodes]
         """The numbers of each node's parameters; several may have one in common."""
@@ -83,7 +83,7 @@ class Graph(Map):
         return self.maps
 
     def _of(self, p: Params, i: int) -> Params:
-        """The parameters of node i."""
+        """Return the parameters of node i."""
         return [p[j] for j in self._numbers[i]]
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Point]:
@@ -115,7 +115,7 @@ class Graph(Map):
         return _flat(self._back(p, saved, v, self._all, params=False)[0], saved.entry.shapes, v)
 
     def grads(self, p: Params, saved: Point, v: Tensor) -> Params:
-        """Gradients are propagated no further than to the first parameters."""
+        """Return the gradients of the parameters, propagating v no further than to the first of them."""
         return self._back(p, saved, v, self._trained, params=True)[1]
 
     def vjp_and_grads(self, p: Params, saved: Point, v: Tensor) -> tuple[Tensor, Params]:
@@ -192,5 +192,5 @@ def _added(a: Direction, b: Tensor) -> Tensor:
 
 
 def _flat(parts: Sequence[Direction], shapes: Sequence[torch.Size], like: Tensor) -> Tensor:
-    """The first parts, of these shapes, as one code; zeros for None."""
+    """Return the first parts, of these shapes, as one code; zeros for None."""
     return flat([like.new_zeros(s) if part is None else part for part, s in zip(parts, shapes, strict=False)])

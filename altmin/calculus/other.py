@@ -52,7 +52,7 @@ class AnyModule(Map):
     draws = False
     """True if a pass was found to draw random numbers."""
     plain: bool | None = None
-    """Whether the module uses a kernel that is differentiated once only, in place of which torch has a plain one; None
+    """True if the module uses a kernel that is differentiated once only, in place of which torch has a plain one; None
     before the first vjp. A trainer's first check takes one, so that all its steps use the same kernels."""
     changes_input = False
     """True if the module was found to change its input in place; it then works on a copy."""
@@ -100,7 +100,7 @@ class AnyModule(Map):
         return saved.buffers or None
 
     def checked(self, values: dict[str, Tensor]) -> list[Tensor]:
-        """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
+        """Return new values as in `Map`, but for numbers that are not finite now, such as those of a mask."""
         pairs = [(values[name], b) for name, b in self.module.named_buffers() if b.is_floating_point()]
         return [torch.where(old.isfinite(), new, 0.0) for new, old in pairs]
 
@@ -332,7 +332,7 @@ def _generator(x: Tensor) -> torch.Generator:
 
 @contextmanager
 def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
-    """With `rng` random numbers are drawn from that state on, and the state is then as before."""
+    """Draw random numbers from the state `rng`, if there is one, and restore the state at the end."""
     if rng is None:
         yield
         return
@@ -360,14 +360,14 @@ _one_thread = threading.RLock()
 
 @contextmanager
 def _plain_kernels() -> Iterator[None]:
-    """Within, attention and recurrence are computed by operations with derivatives of every order."""
+    """Compute attention and recurrence by operations with derivatives of every order inside the context."""
     with _one_thread, sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         yield
 
 
 @contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Within, torch's modules of attention do not use the kernel for a whole layer."""
+    """Keep torch's modules of attention from using the kernel for a whole layer inside the context."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

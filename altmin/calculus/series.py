@@ -21,7 +21,7 @@ class Series:
         """True if the output is linear in the input and in the parameters."""
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
-        """As for one map; v is propagated no further than to the first map with parameters."""
+        """Return the gradients, as for one map; v is propagated no further than to the first map with parameters."""
         out: list[Tensor] = []
         for i in range(len(self.maps) - 1, self.first_with_parameters, -1):
             v, grads = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
@@ -31,8 +31,8 @@ class Series:
         return out
 
     def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
-        """`forward` with other parameters or another input (None: the saved one of the first map), with the random
-        numbers of the saved pass."""
+        """Return `forward` with other parameters or another input (None: the saved one of the first map), with the
+        random numbers of the saved pass."""
         x, new = self.maps[0].input(saved[0]) if x is None else x, []
         for (m, of), before in zip(self.pairs, saved, strict=True):
             x, state = m.replay(p[of], before, x)

@@ -9,7 +9,7 @@ SAMPLES = 16
 
 
 def launch(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | None) -> Tensor:
-    """d, or d and a with c, of `sweep`, along a first dimension; all in float32."""
+    """Return d, or d and a with c, of `sweep`, along a first dimension; all in float32."""
     e, F, W = e.contiguous(), F.contiguous(), W.contiguous()
     k, c = (None if t is None else t.contiguous() for t in (k, c))
     steps, samples, codes, features = F.shape
