@@ -1,5 +1,5 @@
-"""What one module does to a small change: one file for each kind of module, `base` first, and the table of modules and
-their maps."""
+"""The local calculus of modules: one file for each kind of module, `base` first, and the table of modules and their
+maps."""
 
 from torch import fx, nn
 
@@ -69,13 +69,13 @@ CLOSED_FORMS: dict[type[nn.Module], type[Map]] = {
 
 
 def own_call(module: nn.Module) -> bool:
-    """Whether calling a module does more than the forward of its class: hooks, a `__call__` or a forward of its own."""
+    """Return whether a module's call does more than its class's forward: hooks, its own `__call__` or forward."""
     overridden = type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule)
     return overridden or bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def map_of(module: nn.Module) -> Map:
-    """The map of one module.
+    """Return the map of one module.
 
     >>> type(map_of(nn.Linear(2, 3))).__name__, type(map_of(nn.Softmax(1))).__name__
     ('Linear', 'AnyModule')

@@ -16,7 +16,7 @@ from altmin.common.scan import previous, scan
 
 
 def h_of(output: Tensor, marked: bool) -> Tensor:
-    """What belongs to h, by steps, of an output or a change or gradient of it. marked: whether the output has, besides
+    """Return the part of h, by steps, in an output, a change or gradient of it. marked: whether the output has, besides
     h, a feature that marks the real steps and does not move."""
     return (output[..., :-1] if marked else output).transpose(0, 1)
 
@@ -29,12 +29,12 @@ class Activation:
         self.h, self.W, self.real, self.marked = h, W, real, marked
 
     def sweep(self, e: Tensor, truncated: bool = False) -> Tensor:
-        """The gradient at all codes, given that at the output: that of backprop through time. truncated: of an Elman
-        layer, whether an error goes back no further than its own step."""
+        """Return the gradient at all codes, given that at the output: that of backprop through time. truncated: of an
+        Elman layer, whether an error goes back no further than its own step."""
         return self.gradients(self._real(h_of(e, self.marked)), truncated).transpose(0, 1)
 
     def jvp(self, u: Tensor) -> Tensor:
-        """The derivative of the output along u."""
+        """Return the derivative of the output along u."""
         change = self._real(self.derivative(u.transpose(0, 1))).transpose(0, 1)
         return F.pad(change, (0, 1)) if self.marked else change
 
@@ -42,11 +42,11 @@ class Activation:
         return t if self.real is None else t * self.real
 
     def gradients(self, e: Tensor, truncated: bool) -> Tensor:
-        """`sweep`, by steps."""
+        """Return `sweep`, by steps."""
         raise NotImplementedError
 
     def derivative(self, u: Tensor) -> Tensor:
-        """`jvp`, by steps."""
+        """Return `jvp`, by steps."""
         raise NotImplementedError
 
 
@@ -54,7 +54,7 @@ class TanhOfCodes(Activation):
     """h_t = tanh(c_t)."""
 
     def gradients(self, e: Tensor, truncated: bool) -> Tensor:
-        """g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; truncated, with 0 for g_{t+1}."""
+        """Return g_t = s_t (e_t + W^T g_{t+1}), s_t = 1 - h_t^2; truncated, with 0 for g_{t+1}."""
         if truncated:
             return _times_slope(e, self.h)
         slope = 1 - self.h * self.h
@@ -68,8 +68,8 @@ class GRUOfCodes(Activation):
     """h_t = (1 - z_t) n_t + z_t h_{t-1} with n_t = tanh(k_t + r_t m_t), from codes of r, z, k and m: k is the product
     with the input in the candidate n, m that with the state."""
 
-    def __init__(self, codes: Tensor, *given: Any):
-        super().__init__(codes, *given)
+    def __init__(self, codes: Tensor, *args: Any):
+        super().__init__(codes, *args)
         r, z, k, self.m = codes.chunk(4, -1)
         self.r, self.z = r.sigmoid(), z.sigmoid()
         self.n = (k + self.r * self.m).tanh()
@@ -93,8 +93,8 @@ class GRUOfCodes(Activation):
 class LSTMOfCodes(Activation):
     """h_t = o_t tanh(s_t) with s_t = f_t s_{t-1} + i_t tanh(g_t), from codes of i, f, g and o."""
 
-    def __init__(self, codes: Tensor, *given: Any):
-        super().__init__(codes, *given)
+    def __init__(self, codes: Tensor, *args: Any):
+        super().__init__(codes, *args)
         i, f, g, o = codes.chunk(4, -1)
         self.i, self.f, self.o, self.g = i.sigmoid(), f.sigmoid(), o.sigmoid(), g.tanh()
         self.s = scan(self.f, self.i * self.g, 0)
@@ -117,10 +117,10 @@ class LSTMOfCodes(Activation):
 
 
 def _times_slope(v: Tensor, h: Tensor) -> Tensor:
-    """(1 - h^2) v in one pass over memory."""
+    """Return (1 - h^2) v in one pass over memory."""
     return torch.ops.aten.tanh_backward(v, h)
 
 
 def later(h: Tensor) -> Tensor:
-    """h_{t-1} at every step, 0 at the first."""
+    """Return h_{t-1} at every step, 0 at the first."""
     return previous(h, 0)

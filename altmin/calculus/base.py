@@ -1,4 +1,4 @@
-"""What one module does to a small change.
+"""The local calculus of one module.
 
 A `Map` is one module y = f(x; p) with six operations, each local to the module:
 
@@ -57,31 +57,31 @@ class Map:
         return (self,)
 
     def forward(self, p: Params, x: Any, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        """y, and what the other operations need of x, and of the context if they need it."""
+        """Return y, and what the other operations need of x and of the context."""
         raise NotImplementedError
 
     def vjp(self, p: Params, saved: Saved, v: Tensor, /) -> Any:
-        """J^T v."""
+        """Return J^T v."""
         raise NotImplementedError
 
     def jvp(self, p: Params, saved: Saved, u: Any, /) -> Any:
-        """J u."""
+        """Return J u."""
         raise NotImplementedError
 
     def grads(self, p: Params, saved: Saved, v: Tensor) -> Params:
-        """The gradient of <v, y> for each parameter, in the order of p."""
+        """Return the gradient of <v, y> for each parameter, in the order of p."""
         return ()
 
     def vjp_and_grads(self, p: Params, saved: Saved, v: Tensor) -> tuple[Any, Params]:
-        """`vjp` and `grads` of one v."""
+        """Return `vjp` and `grads` of one v."""
         return self.vjp(p, saved, v), self.grads(p, saved, v)
 
     def input(self, saved: Saved) -> Tensor:
-        """Of a map with parameters: the input x, from `saved`."""
+        """Return the input x of a map with parameters, from `saved`."""
         return saved
 
     def replay(self, p: Params, saved: Saved, x: Any) -> tuple[Tensor, Saved]:
-        """`forward` for other parameters or another input, with the random numbers of the saved pass."""
+        """Return `forward` for other parameters or another input, with the random numbers of the saved pass."""
         return self.forward(p, x)
 
     def functional(self) -> "Map":
@@ -89,11 +89,11 @@ class Map:
         return self
 
     def inputs(self, saved: Saved) -> Sequence[Tensor]:
-        """The inputs (samples, ...) of each of its `matrices`."""
+        """Return the inputs (samples, ...) of each of its `matrices`."""
         return ()
 
     def places(self, x: Tensor) -> int:
-        """The number of `rows` of each sample of inputs x."""
+        """Return the number of `rows` of each sample of inputs x."""
         raise NotImplementedError
 
     def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
@@ -102,20 +102,20 @@ class Map:
         raise NotImplementedError
 
     def columns(self, saved: Saved, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a map that `is_linear`: all `rows` of its input, with a 1 appended for the bias if there is one, and those
-        of residuals r."""
+        """Return all `rows` of the input of a map that `is_linear`, with a 1 appended for the bias if there is one, and
+        those of residuals r."""
         raise NotImplementedError
 
     def kept(self, saved: Saved) -> Any:
-        """The new values of the module's buffers after a training pass; None: no change."""
+        """Return the new values of the module's buffers after a training pass; None: no change."""
         return None
 
-    def checked(self, kept: Any) -> list[Tensor]:
-        """Tensors that are finite if, and usually only if, all new values of buffers are."""
+    def checked(self, values: Any) -> list[Tensor]:
+        """Return tensors that are finite if, and usually only if, all new values of buffers are."""
         return []
 
-    def commit(self, kept: Any) -> None:
-        """Writes them to the buffers, once the step is accepted."""
+    def commit(self, values: Any) -> None:
+        """Write new values to the buffers, once the step is accepted."""
 
 
 class Weighted(Map):
@@ -130,5 +130,5 @@ class Weighted(Map):
         """Return whether its weight and bias are parameters, and there is a weight if there is a bias."""
         bias = getattr(module, "bias", None)
         weight = getattr(module, "weight", bias)
-        given = [each for each in (weight, bias) if each is not None]
-        return all(isinstance(each, nn.Parameter) for each in given) and (weight is not None or bias is None)
+        params = [p for p in (weight, bias) if p is not None]
+        return all(isinstance(p, nn.Parameter) for p in params) and (weight is not None or bias is None)

@@ -9,7 +9,7 @@ from torch import Tensor
 def conjugate_gradients(
     times: Callable[[Tensor], Tensor], b: Tensor, steps: int, ridge: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """x after `steps` steps from 0 towards x (M + ridge I) = b, each row of b a separate system; and b - x M.
+    """Return x after `steps` steps from 0 towards x (M + ridge I) = b, a system for each row of b; and b - x M.
 
     times: x -> x M in a tensor of its own, of a symmetric M without negative eigenvalues. steps: at least one. A row
     that is solved stays as it is. The first step goes along b, with the best length for the row.
@@ -35,5 +35,5 @@ def conjugate_gradients(
 
 
 def _squares(b: Tensor) -> Tensor:
-    """|b|^2 of every row."""
+    """Return |b|^2 of every row."""
     return torch.linalg.vector_norm(b, dim=1, keepdim=True).square()

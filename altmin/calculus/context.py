@@ -1,4 +1,4 @@
-"""How sums over the samples of a mini-batch are taken: what a runner passes to every operation.
+"""Sums over the samples of a mini-batch, as a runner passes them to every operation.
 
 The algorithm does not depend on its runner. One process, ranks, an ensemble and a recorded step differ only in their
 `Context`.
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 BUCKET = 1 << 22
-"""Bytes that `BucketedSum` sends together."""
+"""Number of bytes that `BucketedSum` sends together."""
 
 
 class BatchShard(NamedTuple):
@@ -100,13 +100,13 @@ class Context:
         >>> LOCAL.inners([(x, x), (x, y)])
         tensor([25., 11.])
         """
-        known: dict[tuple[int, int], Tensor] = {}
+        products: dict[tuple[int, int], Tensor] = {}
         vector = []
         for u, v in pairs:
-            if (id(u), id(v)) not in known:
+            if (id(u), id(v)) not in products:
                 w = u if self.weights is None else self.weighted(u)
-                known[id(u), id(v)] = torch.dot(w.reshape(-1), v.reshape(-1))
-            vector.append(known[id(u), id(v)])
+                products[id(u), id(v)] = torch.dot(w.reshape(-1), v.reshape(-1))
+            vector.append(products[id(u), id(v)])
         whole = torch.stack(vector)
         return whole if self.shard is None else self.sum(whole)[0]
 
@@ -147,7 +147,7 @@ class BucketedSum:
         self.sent: list[tuple[list[Tensor], Callable[[], Tensor]]] = []
 
     def add(self, tree: Any) -> Any:
-        """A tree of tensors and numbers, whose tensors hold their sums after `finish`."""
+        """Return a tree of tensors and numbers, whose tensors hold their sums after `finish`."""
         if self.shard is None:
             return tree
         leaves, form = pytree.tree_flatten(tree)
@@ -159,7 +159,7 @@ class BucketedSum:
         return pytree.tree_unflatten(leaves, form)
 
     def finish(self, *numbers: Any) -> Sequence[Any]:
-        """Writes the sums over the tensors of all trees that were added. Numbers travel with the last message; their
+        """Write the sums over the tensors of all trees that were added. Numbers travel with the last message; their
         sums are returned."""
         if self.shard is None:
             return numbers
@@ -183,7 +183,7 @@ class BucketedSum:
 
 
 def sum_tree(tree: Any, context: Context) -> Any:
-    """A tree of tensors summed over ranks; in one process the tree itself."""
+    """Return a tree of tensors summed over ranks; in one process the tree itself."""
     if context.shard is None:
         return tree
     sums = BucketedSum(context)

@@ -31,19 +31,19 @@ class CutValues:
 
     def __init__(self, moving: int, where: str, sizes: int = 0, names: Sequence[str] = ()):
         self.moving, self.where, self.sizes, self.names = moving, where, sizes, tuple(names)
-        self._left: Layout | None = None
+        self._layout: Layout | None = None
 
     def __str__(self) -> str:
-        """How many values are copied, and all by name: those beside the code after a bar.
+        """Return the number of values in the code, and all names: of those beside it after a bar.
 
         >>> print(CutValues(2, "after 'fc'", names=["fc", "add", "ne", "getitem"]))
         2: fc, add | ne, getitem
         """
         shown = [shortened(names, 3) for names in (self.names[: self.moving], self.names[self.moving :])]
-        return f"{self.moving}: {' | '.join(each for each in shown if each)}"
+        return f"{self.moving}: {' | '.join(text for text in shown if text)}"
 
     def join(self, values: Sequence[Any]) -> Tensor:
-        """The code of these values. ValueError if they cannot be one."""
+        """Return the code of these values. ValueError if they cannot be one."""
         tensors, aside = list(values[: self.moving]), list(values[self.moving :])
         if self.moving > 1 and not _alike(tensors):
             shown = ", ".join(f"{t.dtype} {tuple(t.shape)}" if isinstance(t, Tensor) else repr(t) for t in tensors)
@@ -51,18 +51,18 @@ class CutValues:
                 f"several values pass {self.where} and cannot be one code: {shown}; they need one floating-point type "
                 "and the samples in the first dimension: cut elsewhere"
             )
-        self._left = Layout([t.shape for t in tensors], aside)
+        self._layout = Layout([t.shape for t in tensors], aside)
         return flat(tensors)
 
     def take(self) -> Layout:
-        """The layout of the code that was joined last, which is then dropped."""
-        assert self._left is not None, "a block follows the one that made its input"
-        left, self._left = self._left, None
-        return left
+        """Return the layout of the code that was joined last, and drop it."""
+        assert self._layout is not None, "a block follows the one that made its input"
+        layout, self._layout = self._layout, None
+        return layout
 
 
 class Number:
-    """Of a value, in the place of the value."""
+    """Number of a value, in the place of the value."""
 
     def __init__(self, i: int):
         self.i = i
@@ -74,8 +74,8 @@ class OutputValues(CutValues):
 
     >>> outputs = OutputValues(2, {"a": Number(0), "b": [Number(1), None]})
     >>> code = outputs.join([torch.zeros(4, 2), torch.ones(4, 3)])
-    >>> found = outputs.structured(code)
-    >>> found["a"].shape, found["b"][0].shape, found["b"][1]
+    >>> values = outputs.structured(code)
+    >>> values["a"].shape, values["b"][0].shape, values["b"][1]
     (torch.Size([4, 2]), torch.Size([4, 3]), None)
     """
 
@@ -90,22 +90,22 @@ class OutputValues(CutValues):
         return code
 
     def take(self) -> Layout:
-        """The layout of the code that was joined last. No block follows to drop it."""
+        """Return the layout of the code that was joined last. No block follows to drop it."""
         return Layout(self.shapes, [])
 
-    def flat(self, given: Any) -> Tensor:
-        """What the model returned, as a code."""
-        leaves = [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
+    def flat(self, output: Any) -> Tensor:
+        """Return the code of what the model returned."""
+        leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)]
         return flat(leaves)
 
     def structured(self, code: Tensor) -> Any:
-        """The code as what the model returns."""
-        held = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
-        return pytree.tree_map(lambda each: held[each.i] if isinstance(each, Number) else each, self.form)
+        """Return a code in the form of what the model returns."""
+        tensors = parts(code, [torch.Size((len(code), *shape[1:])) for shape in self.shapes])
+        return pytree.tree_map(lambda leaf: tensors[leaf.i] if isinstance(leaf, Number) else leaf, self.form)
 
 
 def shortened(names: Sequence[str], most: int = 7) -> str:
-    """Names in a row; of more than `most` only the first and the last."""
+    """Return names in a row; of more than `most` only the first and the last."""
     return ", ".join([*names[: most - 1], "...", names[-1]] if len(names) > most else names)
 
 
@@ -117,12 +117,12 @@ def _alike(tensors: Sequence[Any]) -> bool:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as one: their entries of each sample side by side."""
+    """Return tensors as one: their entries of each sample side by side."""
     return tensors[0] if len(tensors) == 1 else torch.cat([t.reshape(len(t), -1) for t in tensors], 1)
 
 
 def parts(code: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """The tensors that a code consists of."""
+    """Return the tensors that a code consists of."""
     if len(shapes) == 1:
         return [code]
     pieces = code.split([shape[1:].numel() for shape in shapes], 1)

@@ -26,7 +26,7 @@ class Discrete(Map):
     jvp = vjp
 
     def estimate(self, saved: Saved, v: Tensor) -> Tensor:
-        """The straight-through estimate of J v and of J^T v: v where |x| <= 1, else 0."""
+        """Return the straight-through estimate of J v and of J^T v: v where |x| <= 1, else 0."""
         return v * (saved[0].abs() <= 1)
 
 
@@ -40,7 +40,7 @@ class Estimated(Discrete):
 
 
 class StandIn(Estimated):
-    """For one step, the `Estimated` version of a map that is not one."""
+    """The `Estimated` version, for one step, of a map that is not one."""
 
     def __init__(self, of: Discrete):
         super().__init__(of.module)
@@ -85,7 +85,7 @@ class Quantised(Weighted):
         self.of: Affine = (Linear if isinstance(module, nn.Linear) else Convolution)(module)
 
     def used(self, p: Params) -> Params:
-        """The parameters with rounded weights."""
+        """Return the parameters with rounded weights."""
         return (self.module.values(p[0]), *p[1:])
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:

@@ -23,7 +23,7 @@ class ReLU(Map):
 
 
 class Elementwise(Map):
-    """Any other y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
+    """Any other activation y_i = f(x_i). The slope comes from forward differentiation with a tangent of ones."""
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
         y = self._function(x)

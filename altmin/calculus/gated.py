@@ -12,7 +12,7 @@ from altmin.common.scan import previous, scan
 
 
 class Gates(NamedTuple):
-    """What a `GatedScan` saves: what its sigmoid and its tanh have saved, their values z and c, and h."""
+    """Values that a `GatedScan` saves: those that its sigmoid and its tanh save, their values z and c, and h."""
 
     gate: Saved
     candidate: Saved
@@ -22,7 +22,7 @@ class Gates(NamedTuple):
 
     @property
     def before(self) -> Tensor:
-        """h_{t-1}."""
+        """The states h_{t-1}."""
         return previous(self.h, 1)
 
 

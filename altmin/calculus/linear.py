@@ -15,7 +15,7 @@ from altmin.calculus.base import Map, Params, Saved, Weighted
 from altmin.calculus.context import LOCAL, Context
 
 FEWEST_OUTPUTS = 16
-"""Outputs of each group from which on the weights of a grouped convolution count as matrices."""
+"""Number of outputs of each group from which on the weights of a grouped convolution count as matrices."""
 
 
 class Affine(Weighted):
@@ -30,7 +30,7 @@ class Affine(Weighted):
         return (saved,)
 
     def with_bias(self, a: Tensor) -> Tensor:
-        """Rows of inputs with a 1 appended for the bias, if there is one."""
+        """Return rows of inputs with a 1 appended for the bias, if there is one."""
         return F.pad(a, (0, 1), value=1.0) if len(self.names) > 1 else a
 
 
@@ -94,13 +94,13 @@ class Convolution(Affine):
         return (dW, v.sum([0, *range(2, v.ndim)])) if len(p) > 1 else (dW,)
 
     def rows(self, x: Tensor, positions: int | None = None) -> Tensor:
-        """The patches that the kernel sees."""
+        """Return the patches that the kernel sees."""
         stride, padding, dilation = self.geometry[:3]
         kernel = tuple(self.module.kernel_size)
         if positions is not None:
             places = math.prod(_sizes(x, kernel, stride, padding, dilation))
-            every = max(1, round((places / positions) ** (1 / self.dims)))
-            stride = [s * every for s in stride]
+            factor = max(1, round((places / positions) ** (1 / self.dims)))
+            stride = [s * factor for s in stride]
         patches = F.unfold if self.dims == 2 else _patches
         a = patches(x, kernel, tuple(dilation), tuple(padding), tuple(stride))
         if self.groups > 1:
@@ -115,23 +115,23 @@ class Convolution(Affine):
 
 
 def _sizes(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list[int]:
-    """Of the output of a convolution."""
+    """Return the sizes of a convolution's output."""
     shape = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
     return [(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, q, d in shape]
 
 
 def _patches(x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """`F.unfold` for any number of dimensions."""
+    """Return `F.unfold` for any number of dimensions."""
     sizes = _sizes(x, kernel, stride, padding, dilation)
-    x = F.pad(x, [q for each in reversed(padding) for q in (each, each)])
-    found = []
+    x = F.pad(x, [q for size in reversed(padding) for q in (size, size)])
+    patches = []
     for offset in itertools.product(*map(range, kernel)):
         along = zip(offset, dilation, stride, sizes, strict=True)
         part = x
         for dim, (i, d, s, n) in enumerate(along, 2):
             part = part[(slice(None),) * dim + (slice(i * d, i * d + s * (n - 1) + 1, s),)]
-        found.append(part)
-    return torch.stack(found, 2).flatten(1, 2).flatten(2)
+        patches.append(part)
+    return torch.stack(patches, 2).flatten(1, 2).flatten(2)
 
 
 class LinearModule(Map):

@@ -34,11 +34,11 @@ class Normalisation(Weighted):
     fixed = False
 
     def kernel(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        """The gradients of <v, weight * x̂ + bias> with respect to x, weight and bias, those that the mask selects."""
+        """Return the gradients of <v, weight * x̂ + bias> by x, weight and bias, those that the mask selects."""
         raise NotImplementedError
 
     def across(self, t: Tensor, x: Tensor) -> Tensor:
-        """A mean or the weight in a shape that broadcasts against x."""
+        """Return a mean or the weight in a shape that broadcasts against x."""
         return t
 
     def vjp(self, p: Params, saved: Normalised, v: Tensor) -> Tensor:
@@ -50,14 +50,14 @@ class Normalisation(Weighted):
         return Pu * p[0] if p else Pu
 
     def grads(self, p: Params, saved: Normalised, v: Tensor) -> Params:
-        found = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
-        return tuple(found[: len(p)])
+        grads = self.kernel(saved, v, p[0], ONLY_PARAMETERS)[1:] if p else ()
+        return tuple(grads[: len(p)])
 
     def vjp_and_grads(self, p: Params, saved: Normalised, v: Tensor) -> tuple[Tensor, Params]:
         if not p:
             return self.vjp(p, saved, v), ()
-        g, *found = self.kernel(saved, v, p[0], ALL)
-        return g, tuple(found[: len(p)])
+        g, *grads = self.kernel(saved, v, p[0], ALL)
+        return g, tuple(grads[: len(p)])
 
     def input(self, saved: Normalised) -> Tensor:
         return saved.x
@@ -93,7 +93,7 @@ class BatchNorm(Normalisation):
         return not self.mixes_samples
 
     def forward(self, p: Params, x: Tensor, context: Context = LOCAL) -> tuple[Tensor, Saved]:
-        """ValueError in training for a single value per channel."""
+        """Return y and what is saved. ValueError in training for a single value per channel."""
         m = self.module
         if self.mixes_samples and context.count(x.numel()) == x.shape[1]:
             raise ValueError(
@@ -124,7 +124,7 @@ class BatchNorm(Normalisation):
         )
 
     def _kernel_of_ranks(self, saved: Normalised, v: Tensor, weight: Optional, mask: tuple[bool, ...]) -> Any:
-        """As `kernel`; the gradients of weight and bias are those of this rank's rows."""
+        """Return `kernel`'s gradients; those of weight and bias are of this rank's rows."""
         x, mean, inverse, *_ = saved
         _, product, total = torch.ops.aten.native_batch_norm_backward(
             v, x, torch.ones_like(mean), None, None, mean, inverse, True, self.module.eps, ONLY_PARAMETERS
@@ -144,16 +144,16 @@ class BatchNorm(Normalisation):
         return self.vjp(p, saved, u)  # the weight is one number for a mean, so J is symmetric
 
     def kept(self, saved: Normalised) -> Any:
-        """1 / sqrt(var + eps) and the mean of every channel, and the number of values in each mean."""
+        """Return 1 / sqrt(var + eps) and the mean of every channel, and the number of values in each mean."""
         if self.fixed or self.module.running_mean is None:
             return None
         return saved.inverse, saved.mean, saved.context.count(saved.x.numel()) // saved.x.shape[1]
 
-    def checked(self, kept: Any) -> list[Tensor]:
-        return [kept[0].reciprocal()]
+    def checked(self, values: Any) -> list[Tensor]:
+        return [values[0].reciprocal()]
 
-    def commit(self, kept: Any) -> None:
-        m, (inverse, mean, count) = self.module, kept
+    def commit(self, values: Any) -> None:
+        m, (inverse, mean, count) = self.module, values
         m.num_batches_tracked += 1
         weight = 1 / float(m.num_batches_tracked) if m.momentum is None else m.momentum
         var = inverse.pow(-2).sub_(m.eps).clamp_min_(0)
@@ -162,7 +162,7 @@ class BatchNorm(Normalisation):
 
 
 def moments(x: Tensor, total: Callable[..., Sequence[Tensor]], context: Context) -> tuple[Tensor, Tensor]:
-    """Mean and variance of every channel, the second dimension, over the rows of all ranks, in float64, where the
+    """Return mean and variance of every channel (dimension 1) over the rows of all ranks, in float64, where the
     difference of two large sums is still exact. total: sums over ranks, as `context.sum`."""
     dims = [0, *range(2, x.ndim)]
     wide = x.double()

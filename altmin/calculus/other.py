@@ -52,7 +52,7 @@ class AnyModule(Map):
     draws = False
     """True if a pass was found to draw random numbers."""
     plain: bool | None = None
-    """Whether the module uses a kernel that is differentiated once only, in place of which torch has a plain one; None
+    """True if the module uses a kernel that is differentiated once only, in place of which torch has a plain one; None
     before the first vjp. A trainer's first check takes one, so that all its steps use the same kernels."""
     changes_input = False
     """True if the module was found to change its input in place; it then works on a copy."""
@@ -75,11 +75,11 @@ class AnyModule(Map):
         return self._pass(p, x if self.several else [x], saved.context, saved.start, saved.rng)
 
     def vjp(self, p: Params, saved: Pass, v: Tensor) -> Any:
-        found = [t.detach() for t in self._pulled(p, saved, v)]
+        grads = [t.detach() for t in self._pulled(p, saved, v)]
         if not self.several:
-            return found[0] if found else torch.zeros_like(saved.xs[0])
-        each = iter(found)
-        return [next(each, None) if _moves(x) else None for x in saved.xs]
+            return grads[0] if grads else torch.zeros_like(saved.xs[0])
+        remaining = iter(grads)
+        return [next(remaining, None) if _moves(x) else None for x in saved.xs]
 
     def jvp(self, p: Params, saved: Pass, u: Any) -> Any:
         if not _moves(saved.y):  # a mask
@@ -99,14 +99,14 @@ class AnyModule(Map):
     def kept(self, saved: Pass) -> dict[str, Tensor] | None:
         return saved.buffers or None
 
-    def checked(self, kept: dict[str, Tensor]) -> list[Tensor]:
-        """As in `Map`, but for numbers that are not finite now, such as those of a mask."""
-        pairs = [(kept[name], b) for name, b in self.module.named_buffers() if b.is_floating_point()]
+    def checked(self, values: dict[str, Tensor]) -> list[Tensor]:
+        """Return new values as in `Map`, but for numbers that are not finite now, such as those of a mask."""
+        pairs = [(values[name], b) for name, b in self.module.named_buffers() if b.is_floating_point()]
         return [torch.where(old.isfinite(), new, 0.0) for new, old in pairs]
 
-    def commit(self, kept: dict[str, Tensor]) -> None:
+    def commit(self, values: dict[str, Tensor]) -> None:
         for name, buffer in self.module.named_buffers():
-            torch.atleast_1d(buffer).copy_(kept[name])  # as `common.state.overwrite` does
+            torch.atleast_1d(buffer).copy_(values[name])  # as `common.state.overwrite` does
 
     def _pulled(self, p: Params, saved: Pass, v: Tensor) -> Sequence[Tensor]:
         """Return J^T v for the inputs that move."""
@@ -132,8 +132,8 @@ class AnyModule(Map):
         along = [(t, u) for t, u in zip(pulled, us, strict=True) if t.requires_grad and u is not None]
         if not along:
             return torch.zeros_like(saved.y)
-        found = _differentiated(along, v)
-        return self._forward_mode(p, saved, us) if found is None else found
+        Ju = _differentiated(along, v)
+        return self._forward_mode(p, saved, us) if Ju is None else Ju
 
     def _forward_mode(self, p: Params, saved: Pass, us: Sequence[Direction]) -> Tensor:
         """Return J u by another pass: torch has no second derivative of some operations, such as `hardsigmoid`."""
@@ -157,17 +157,17 @@ class AnyModule(Map):
             leaves = [q.detach().requires_grad_() for q in p]
             at = [x.detach().requires_grad_(_moves(x)) if isinstance(x, Tensor) else x for x in xs]
             try:
-                y, buffers = self._call(leaves, self._given(at), context, start)
+                y, buffers = self._call(leaves, self._inputs(at), context, start)
             except RuntimeError as error:
                 if self.changes_input or "a leaf Variable that requires grad" not in str(error):
                     raise
                 self.changes_input = True
-                y, buffers = self._call(leaves, self._given(at), context, start)
+                y, buffers = self._call(leaves, self._inputs(at), context, start)
         drew = rng is not None or not torch.equal(before, generator.get_state())
         self.draws = self.draws or drew
         return y.detach(), Pass(context, at, leaves, y, start, buffers, before if drew else None)
 
-    def _given(self, at: Sequence[Any]) -> Sequence[Any]:
+    def _inputs(self, at: Sequence[Any]) -> Sequence[Any]:
         """Return the inputs that the module is called with."""
         return [x.clone() if _moves(x) else x for x in at] if self.changes_input else at
 
@@ -176,11 +176,11 @@ class AnyModule(Map):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the output, and the buffers as the pass leaves them; the module's own change in `commit`."""
         clones = {id(b): t.clone() for b, t in zip(self.module.buffers(), start, strict=True)}
-        given = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
-        mine = dict(zip(self.names, p, strict=True))
-        given.update({key: mine[name] for key, name in self._keys})
+        tensors = {key: clones[id(b)] for key, b in _places(self.module, "_buffers")}
+        params = dict(zip(self.names, p, strict=True))
+        tensors.update({key: params[name] for key, name in self._keys})
         with whole_batch(context):
-            y = torch.func.functional_call(self.module, given, tuple(xs), tie_weights=False)
+            y = torch.func.functional_call(self.module, tensors, tuple(xs), tie_weights=False)
         if not isinstance(y, Tensor):
             raise ValueError(
                 f"{self.module._get_name()} returns a {type(y).__name__}, and a block hands on one tensor; wrap it "
@@ -189,13 +189,13 @@ class AnyModule(Map):
         if y.dtype in (torch.bfloat16, torch.float16):  # of torch.autocast
             y = y.to(next((t.dtype for t in (*xs, *p) if _moves(t)), y.dtype))
         for name, b in self.module.named_buffers():
-            before, after = (tuple(t.shape) for t in (clones[id(b)], given[name]))
+            before, after = (tuple(t.shape) for t in (clones[id(b)], tensors[name]))
             if before != after:
                 raise ValueError(
                     f"{self.module._get_name()} replaces its buffer {name!r} of shape {before} by one of {after}, "
                     "and a step keeps shapes; call the model on such a batch once before (nothing was changed)"
                 )
-        return y, {name: given[name].detach() for name, _ in self.module.named_buffers()}
+        return y, {name: tensors[name].detach() for name, _ in self.module.named_buffers()}
 
 
 class FunctionalModule(AnyModule):
@@ -224,14 +224,14 @@ class FunctionalModule(AnyModule):
             )
 
         def call(p: Params, moving: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-            return self._call(p, self._given(_placed(xs, moving)), context, start)
+            return self._call(p, self._inputs(_placed(xs, moving)), context, start)
 
-        given = [q.detach() for q in p], [x for x in xs if _moves(x)]
-        if not any(given):  # nothing to differentiate by: the output may be integers
+        primals = [q.detach() for q in p], [x for x in xs if _moves(x)]
+        if not any(primals):  # nothing to differentiate by: the output may be integers
             y, buffers = self._call(p, xs, context, start)
             return y, Pass(context, xs, p, y, start, buffers)
         with _plain_kernels() if self.recurs else nullcontext():
-            y, pull, buffers = torch.func.vjp(call, *given, has_aux=True)  # type: ignore[misc]
+            y, pull, buffers = torch.func.vjp(call, *primals, has_aux=True)  # type: ignore[misc]
         return y, _PulledPass(context, xs, p, y, start, buffers, None, None, pull)
 
     def jvp(self, p: Params, saved: Pass, u: Any) -> Any:
@@ -243,9 +243,9 @@ class FunctionalModule(AnyModule):
             what = f"{self.module._get_name()} has no forward derivative in torch"
             raise ValueError(f"{what}, which recorded steps and ensembles take: {error}") from error
 
-    def _given(self, at: Sequence[Any]) -> Sequence[Any]:
+    def _inputs(self, at: Sequence[Any]) -> Sequence[Any]:
         """Return views, as compiled the inputs themselves would look as if they needed no gradient."""
-        return [x.view_as(x) if _moves(x) else x for x in super()._given(at)]
+        return [x.view_as(x) if _moves(x) else x for x in super()._inputs(at)]
 
     def grads(self, p: Params, saved: Pass, v: Tensor) -> Params:
         return saved.pull(v)[0] if p and isinstance(saved, _PulledPass) else ()
@@ -257,7 +257,7 @@ class FunctionalModule(AnyModule):
         directions = [torch.zeros_like(x) if u is None else u for x, u in zip(saved.moving, us, strict=True)]
 
         def call(*moving: Tensor) -> Tensor:
-            return self._call(p, self._given(_placed(saved.xs, moving)), saved.context, saved.start)[0]
+            return self._call(p, self._inputs(_placed(saved.xs, moving)), saved.context, saved.start)[0]
 
         p = [q.detach() for q in p]
         plain = _layer_by_layer() if self.fuses else nullcontext()
@@ -277,12 +277,12 @@ def _places(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
     """Return the places of a module's parameters or buffers, each place under one name: a module that is held under two
     is one place, and a tensor that two modules hold is at two. `functional_call` by itself treats the former as two,
     and leaves its own tensor there."""
-    found = [
+    places = [
         (f"{prefix}.{name}" if prefix else name, t)
         for prefix, m in module.named_modules()
         for name, t in vars(m)[kind].items()
     ]
-    return [(key, t) for key, t in found if t is not None]
+    return [(key, t) for key, t in places if t is not None]
 
 
 def _moves(x: Any) -> bool:
@@ -303,8 +303,8 @@ def _like(xs: Sequence[Any], p: Params) -> Tensor:
 
 def _placed(xs: Sequence[Any], moving: Sequence[Tensor]) -> list[Any]:
     """Return the inputs with others in the places of those that move."""
-    each = iter(moving)
-    return [next(each) if _moves(x) else x for x in xs]
+    values = iter(moving)
+    return [next(values) if _moves(x) else x for x in xs]
 
 
 def _gradients(y: Any, of: Sequence[Tensor], v: Any, create_graph: bool = False) -> Sequence[Tensor]:
@@ -332,7 +332,7 @@ def _generator(x: Tensor) -> torch.Generator:
 
 @contextmanager
 def _drawing(x: Tensor, rng: Tensor | None) -> Iterator[None]:
-    """With `rng` random numbers are drawn from that state on, and the state is then as before."""
+    """Draw random numbers from the state `rng`, if there is one, and restore the state at the end."""
     if rng is None:
         yield
         return
@@ -350,8 +350,8 @@ def _same_tensors(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for tensors, own in zip(tables, before, strict=True):
-            tensors.update(own)
+        for tensors, originals in zip(tables, before, strict=True):
+            tensors.update(originals)
 
 
 _one_thread = threading.RLock()
@@ -360,14 +360,14 @@ _one_thread = threading.RLock()
 
 @contextmanager
 def _plain_kernels() -> Iterator[None]:
-    """Within, attention and recurrence are computed by operations with derivatives of every order."""
+    """Compute attention and recurrence by operations with derivatives of every order inside the context."""
     with _one_thread, sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         yield
 
 
 @contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Within, torch's modules of attention do not use the kernel for a whole layer."""
+    """Keep torch's modules of attention from using the kernel for a whole layer inside the context."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

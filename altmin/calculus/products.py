@@ -44,5 +44,5 @@ def convolution(x: Tensor, W: Tensor, b: Tensor | None, geometry: Geometry) -> t
 def convolution_backward(v: Tensor, x: Tensor, W: Tensor, geometry: Geometry, weight: bool) -> Tensor:
     """Return the gradient of <v, x * W> with respect to W if `weight`, else to x. x: as `convolution` returns it."""
     operands = v.to(x.dtype), x, W.to(x.dtype)
-    found = torch.ops.aten.convolution_backward(*operands, None, *geometry, [not weight, weight, False])
-    return found[1 if weight else 0].to(v.dtype)
+    grads = torch.ops.aten.convolution_backward(*operands, None, *geometry, [not weight, weight, False])
+    return grads[1 if weight else 0].to(v.dtype)

@@ -26,8 +26,8 @@ from altmin.layers import Recurrent, opaque_recurrence
 
 
 class Steps(NamedTuple):
-    """What a recurrent layer saves, all of shape (steps, samples, features): its input, h_1..h_T, and which steps are
-    real (None: all)."""
+    """Values that a recurrent layer saves, of shape (steps, samples, features): its input, h_1..h_T, and which steps
+    are real (None: all)."""
 
     x: Tensor
     h: Tensor
@@ -78,15 +78,15 @@ class Recurrence(Map):
     def grads(self, p: Params, saved: Steps, v: Tensor) -> Params:
         v = v.transpose(0, 1)
         of_input, of_state = self._of_input(v), self._of_state(v)
-        found = [_product(of_input, saved.x), _product(of_state[1:], saved.h[:-1])]
+        grads = [_product(of_input, saved.x), _product(of_state[1:], saved.h[:-1])]
         if len(p) > 2:
-            found.append(_total(of_input))
+            grads.append(_total(of_input))
         if len(p) > 3:
-            found.append(found[2] if of_state is of_input else _total(of_state))
-        return found
+            grads.append(grads[2] if of_state is of_input else _total(of_state))
+        return grads
 
     def replay(self, p: Params, saved: Steps, x: Tensor) -> tuple[Tensor, Steps]:
-        """c_t at every real step, with the saved h_{t-1}."""
+        """Return c_t at every real step, with the saved h_{t-1}."""
         return self._codes(p, saved).transpose(0, 1), saved
 
     def inputs(self, saved: Steps) -> Sequence[Tensor]:
@@ -99,42 +99,42 @@ class Recurrence(Map):
         return (a if real is None else a * real).flatten(0, 1), r.transpose(0, 1).flatten(0, 1)
 
     def activation(self, p: Params, saved: Steps) -> Activation:
-        """h as a function of all codes, at those of the saved pass."""
+        """Return h as a function of all codes, at those of the saved pass."""
         codes = saved.h if self.mode == "RNN_TANH" else self._codes(p, saved)  # tanh is known from its value
         return ACTIVATIONS[self.mode](codes, saved.h, p[1], saved.real, self.marked)
 
     def feedback(self, p: Params, saved: Steps, q: Tensor) -> Tensor:
-        """W q_{t-1} in the codes of every step."""
+        """Return W q_{t-1} in the codes of every step."""
         back = products.linear(h_of(q, self.marked)[:-1], p[1])
         back = F.pad(self._joined(None, back), (0, 0, 0, 0, 1, 0))
         return (back if saved.real is None else back * saved.real).transpose(0, 1)
 
     def _codes(self, p: Params, saved: Steps) -> Tensor:
-        """c_t at every real step, by steps."""
+        """Return c_t at every real step, by steps."""
         b, b2 = self._biases(p)
         c = self._joined(products.linear(saved.x, p[0], b), products.linear(later(saved.h), p[1], b2))
         return c if saved.real is None else c * saved.real
 
     def _biases(self, p: Params) -> Sequence[Tensor]:
-        given = [*p[2:], *([self.module.bias_hh_l0] if self.is_linear else [])]
-        return given or [p[1].new_zeros(len(p[1]))] * 2
+        biases = [*p[2:], *([self.module.bias_hh_l0] if self.is_linear else [])]
+        return biases or [p[1].new_zeros(len(p[1]))] * 2
 
     def _of_input(self, v: Tensor) -> Tensor:
-        """Of codes, or of gradients at them, the part to which U belongs."""
+        """Return the part of codes, or of gradients at them, to which U belongs."""
         return v[..., : 3 * self.hidden] if self.mode == "GRU" else v
 
     def _of_state(self, v: Tensor) -> Tensor:
-        """Of codes, or of gradients at them, the part to which W belongs."""
+        """Return the part of codes, or of gradients at them, to which W belongs."""
         H = self.hidden
         return torch.cat([v[..., : 2 * H], v[..., 3 * H :]], -1) if self.mode == "GRU" else v
 
     def _joined(self, of_input: Tensor | None, of_state: Tensor | None) -> Tensor:
-        """The codes, from what U and W give; None for zeros."""
-        first, *more = (each for each in (of_input, of_state) if each is not None)
+        """Return the codes, joined from the parts of U and W; None for zeros."""
+        first, *more = (part for part in (of_input, of_state) if part is not None)
         if self.mode != "GRU":
             return first + more[0] if more else first
         H, zero = self.hidden, torch.zeros_like(first)
-        x, s = (zero if each is None else each for each in (of_input, of_state))
+        x, s = (zero if part is None else part for part in (of_input, of_state))
         return torch.cat([x[..., : 2 * H] + s[..., : 2 * H], x[..., 2 * H :], s[..., 2 * H :]], -1)
 
 

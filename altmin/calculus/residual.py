@@ -36,9 +36,9 @@ class ResidualLayer(Map):
         return x
 
     def _add(self, x: Tensor, p: Params, a: Tensor) -> Tensor:
-        """x + s W a."""
+        """Return x + s W a."""
         return self._sum(x, products.linear(a, p[0]))
 
     def _sum(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + s y, written over y. Torch's compiler makes one product of x.add(W a, alpha=s), and forgets s."""
+        """Return x + s y, written over y. Torch's compiler makes one product of x.add(W a, alpha=s), and forgets s."""
         return y.mul_(self.module.scale).add_(x)

@@ -21,22 +21,22 @@ class Series:
         """True if the output is linear in the input and in the parameters."""
 
     def grads(self, p: Params, saved: Sequence[Saved], v: Tensor) -> list[Tensor]:
-        """As for one map; v is propagated no further than to the first map with parameters."""
+        """Return the gradients, as for one map; v is propagated no further than to the first map with parameters."""
         out: list[Tensor] = []
         for i in range(len(self.maps) - 1, self.first_with_parameters, -1):
-            v, found = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
-            out[:0] = found
+            v, grads = self.maps[i].vjp_and_grads(p[self.slices[i]], saved[i], v)
+            out[:0] = grads
         for i in range(self.first_with_parameters, len(self.maps))[:1]:
             out[:0] = self.maps[i].grads(p[self.slices[i]], saved[i], v)
         return out
 
     def replay(self, p: Params, saved: Sequence[Saved], x: Tensor | None = None) -> tuple[Tensor, list[Saved]]:
-        """`forward` with other parameters or another input (None: the saved one of the first map), with the random
-        numbers of the saved pass."""
+        """Return `forward` with other parameters or another input (None: the saved one of the first map), with the
+        random numbers of the saved pass."""
         x, new = self.maps[0].input(saved[0]) if x is None else x, []
         for (m, of), before in zip(self.pairs, saved, strict=True):
-            x, kept = m.replay(p[of], before, x)
-            new.append(kept)
+            x, state = m.replay(p[of], before, x)
+            new.append(state)
         return x, new
 
     def change(self, old: Params, new: Params, saved: Sequence[Saved]) -> tuple[Tensor, list[Saved]]:

@@ -26,12 +26,12 @@ WIDEST = {True: 128, False: 64}
 
 
 def sweep(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None = None, c: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """d and, with c, a; without, d in its place. e, k, c: (steps, samples, features). F: (steps, samples, codes,
+    """Return d and, with c, a; without, d twice. e, k, c: (steps, samples, features). F: (steps, samples, codes,
     features). W: (codes features, features). On a GPU one kernel for all steps, if there is room for W and triton is
     installed."""
     if HAS_KERNEL and e.is_cuda and e.dtype == torch.float32 and e.shape[-1] <= WIDEST[F.shape[2] == 1]:
-        found = in_one_kernel(e, F, W.to(e.dtype), k, c)
-        return found[0], found[-1]
+        result = in_one_kernel(e, F, W.to(e.dtype), k, c)
+        return result[0], result[-1]
     return one_by_one(e, F, W, k, c)
 
 
@@ -53,7 +53,7 @@ def one_by_one(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | No
 
 @torch.library.custom_op("altmin::sweep", mutates_args=())
 def in_one_kernel(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | None) -> Tensor:
-    """d, or d and a, by one kernel. An operation of its own, so that compiled functions can have it."""
+    """Return d, or d and a, by one kernel. An operation of its own, so that compiled functions can have it."""
     from altmin.calculus.sweep_kernel import launch  # needs triton
 
     return launch(e, F, W, k, c)
@@ -65,7 +65,7 @@ def _(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | None) -> Te
 
 
 @in_one_kernel.register_vmap
-def _(info: Any, dims: Any, *given: Tensor | None) -> tuple[Tensor, int]:
-    pairs = list(zip(given, dims, strict=True))
+def _(info: Any, dims: Any, *args: Tensor | None) -> tuple[Tensor, int]:
+    pairs = list(zip(args, dims, strict=True))
     members = [[t if d is None or t is None else t.select(d, i) for t, d in pairs] for i in range(info.batch_size)]
-    return torch.stack([in_one_kernel(*each) for each in members]), 0
+    return torch.stack([in_one_kernel(*member) for member in members]), 0

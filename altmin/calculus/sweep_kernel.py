@@ -9,18 +9,18 @@ SAMPLES = 16
 
 
 def launch(e: Tensor, F: Tensor, W: Tensor, k: Tensor | None, c: Tensor | None) -> Tensor:
-    """d, or d and a with c, of `sweep`, along a first dimension; all in float32."""
+    """Return d, or d and a with c, of `sweep`, along a first dimension; all in float32."""
     e, F, W = e.contiguous(), F.contiguous(), W.contiguous()
     k, c = (None if t is None else t.contiguous() for t in (k, c))
     steps, samples, codes, features = F.shape
-    found = e.new_empty(1 if c is None else 2, *e.shape)
+    result = e.new_empty(1 if c is None else 2, *e.shape)
     size, warps = max(16, triton.next_power_of_2(features)), 4 if features <= 32 else 8
-    given = e, F, W, e if k is None else k, e if c is None else c, found, found[-1], steps, samples, features
+    args = e, F, W, e if k is None else k, e if c is None else c, result, result[-1], steps, samples, features
     with torch.cuda.device_of(e):
         _sweep[(triton.cdiv(samples, SAMPLES),)](
-            *given, codes, size, SAMPLES, k is not None, c is not None, num_warps=warps
+            *args, codes, size, SAMPLES, k is not None, c is not None, num_warps=warps
         )
-    return found
+    return result
 
 
 @triton.jit
@@ -30,8 +30,8 @@ def _sweep(
     W,
     k,
     c,
-    d_found,
-    a_found,
+    d_out,
+    a_out,
     steps,
     samples,
     features,
@@ -68,8 +68,8 @@ def _sweep(
             if CELL:
                 slope = tl.load(c + here + place, mask=inside, other=0.0)
                 a = keep * a + slope * new
-                tl.store(a_found + here + place, a, mask=inside)
+                tl.store(a_out + here + place, a, mask=inside)
             else:
                 new += keep * d
         d = new
-        tl.store(d_found + here + place, d, mask=inside)
+        tl.store(d_out + here + place, d, mask=inside)

@@ -37,7 +37,7 @@ class Total(torch.autograd.Function):
 
 
 def _batch_norm(function: Function, context: Context) -> Function:
-    """`torch.nn.functional.batch_norm` over the rows of all ranks."""
+    """Return `torch.nn.functional.batch_norm` over the rows of all ranks."""
 
     def call(
         input: Tensor,
@@ -67,7 +67,7 @@ def _batch_norm(function: Function, context: Context) -> Function:
 
 
 def _drawn(like: Tensor, context: Context, draw: Callable[[Tensor], Tensor]) -> Tensor:
-    """draw(t) for a tensor t of ones like another, on all ranks' rows; the rows of this rank. Torch draws in the order
+    """Return this rank's rows of draw(t), t a tensor of ones like another on all ranks' rows. Torch draws in the order
     in which a tensor lies in memory: `Undivided` unless its samples lie one after the other."""
     strides = torch.empty_like(like, device="meta").stride()
     order = sorted(range(1, like.ndim), key=lambda d: -strides[d])
@@ -82,7 +82,7 @@ def _drawn(like: Tensor, context: Context, draw: Callable[[Tensor], Tensor]) -> 
 
 
 def _dropout(function: Function, context: Context) -> Function:
-    """One of torch's functions that drop entries. Its mask is its output for ones."""
+    """Return one of torch's functions that drop entries. Its mask is its output for ones."""
 
     def call(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
@@ -96,7 +96,7 @@ def _dropout(function: Function, context: Context) -> Function:
 
 
 def _like(function: Function, context: Context) -> Function:
-    """A function that draws numbers in the shape of a tensor."""
+    """Return a function that draws numbers in the shape of a tensor."""
 
     def call(input: Tensor, **options: Any) -> Tensor:
         return _drawn(input, context, lambda ones: function(ones, **options))
@@ -112,7 +112,7 @@ REPLACED: dict[Any, Callable[[Function, Context], Function]] = {
 
 
 class Undivided(ValueError):
-    """Ranks with some of the rows each could not compute what one process with all rows does."""
+    """Error where ranks with some of the rows each could not compute what one process with all rows does."""
 
 
 class Randomness:
@@ -137,7 +137,7 @@ class Randomness:
 
 
 class _WholeBatch(TorchFunctionMode):
-    """`Undivided` if random numbers are drawn within other than by functions that are `REPLACED`."""
+    """Mode that raises `Undivided` if functions other than those in `REPLACED` draw random numbers."""
 
     def __init__(self, context: Context):
         super().__init__()
@@ -165,12 +165,12 @@ class _WholeBatch(TorchFunctionMode):
         if func not in REPLACED:
             return func(*args, **(kwargs or {}))
         self.demand_undrawn()
-        found = REPLACED[func](func, self.context)(*args, **(kwargs or {}))
+        result = REPLACED[func](func, self.context)(*args, **(kwargs or {}))
         self.now = Randomness()
-        return found
+        return result
 
 
 def whole_batch(context: Context) -> AbstractContextManager[Any]:
-    """Within, torch's functions that mix samples see the whole batch; nothing changes where this process has all of
-    it."""
+    """Let torch's functions that mix samples see the whole batch inside the context; nothing changes where this process
+    has all of it."""
     return nullcontext() if context.shard is None else _WholeBatch(context)

@@ -30,7 +30,7 @@ OF_ALL_MODULES = frozenset(vars(nn.Module()))
 """The attributes that every module has."""
 
 MOST = 0.5
-"""Part of the parameters in one block above which the table of a chain says so."""
+"""Share of the parameters above which the table of a chain reports that a block holds them."""
 
 GLOBAL_HOOKS: tuple[Any, ...] = (
     torch_modules._global_forward_hooks,
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 
 class Block:
-    """Prelude and core: the piece of the network between one code and the next."""
+    """Piece of the network between one code and the next: its prelude and its core."""
 
     def __init__(self, prelude: Sequence[Map], core: Sequence[Map]):
         self.prelude, self.core = Series(prelude), Series(core)
@@ -135,8 +135,8 @@ class Block:
 
     def statistics(self, state: State) -> list[tuple[Map, Any]]:
         """Return the maps that update buffers in a training pass, such as running statistics, with the new values."""
-        kept = [(m, m.kept(saved)) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True)]
-        return [(m, what) for m, what in kept if what is not None]
+        pairs = [(m, m.kept(saved)) for m, saved in zip(self.maps, (*state.prelude, *state.core), strict=True)]
+        return [(m, what) for m, what in pairs if what is not None]
 
 
 class Chain:
@@ -149,32 +149,32 @@ class Chain:
         self.model, self.blocks, self.inputs, self._leading = model, tuple(blocks), inputs, leading
         exit = getattr(self.blocks[-1].maps[-1].module, "exit", None)
         self.outputs = exit if isinstance(exit, OutputValues) else None
-        """How the model's outputs are one, if it returns a tuple, list or dict."""
+        """Structure of the model's outputs if it returns a tuple, list or dict, else None."""
         self.recurrent = any(isinstance(block.core.maps[0], Recurrence) for block in blocks)
         self.keeps = any(block.keeps for block in blocks)
         """True if a module may change its buffers."""
         first = self.blocks[0]
         self.shows_input = first.core.maps[0].affine and all(isinstance(m, Reshape) for m in first.prelude.maps)
         """True if an input that is not finite makes the first code so too."""
-        inner = [each for block in blocks for m in block.maps for each in m.inner]
-        closed = [each.module for each in inner if each.module is not None and not each.uses_autograd]
-        whole = {id(c) for each in inner if each.module is not None for c in each.module.modules()}
+        inner = [part for block in blocks for m in block.maps for part in m.inner]
+        closed = [part.module for part in inner if part.module is not None and not part.uses_autograd]
+        whole = {id(c) for part in inner if part.module is not None for c in part.module.modules()}
         self._plain = [*closed, *(c for c in model.modules() if id(c) not in whole and not own_call(c))]
         """Modules without a custom call (`own_call`), which must not get one."""
         opened = [vars(c) for c in self._plain if not type(c).__module__.startswith(("torch.", "altmin."))]
-        self._settings = [(held, name, v) for held in opened for name, v in held.items() if is_setting(name, v)]
+        self._settings = [(values, name, v) for values in opened for name, v in values.items() if is_setting(name, v)]
         """Attributes of modules that were opened, whose values the blocks were made with."""
         self._children = [(c, list(c._modules.values())) for c in model.modules() if c._modules]
         self._parameters = [place for block in blocks for m in block.maps for place in _places(m.module)]
-        held = {id(p) for _, _, p in self._parameters}
-        self._parameters += [place for place in _places(model) if id(place[2]) in held]
+        ids = {id(p) for _, _, p in self._parameters}
+        self._parameters += [place for place in _places(model) if id(place[2]) in ids]
         uses = Counter(id(p) for block in blocks for p in {id(p): p for p in block.parameters()}.values())
         self.tied = {id(p): name for name, p in model.named_parameters() if uses[id(p)] > 1}
         """Names, by id, of the parameters that several blocks have in common."""
         self._modules = list(model.modules())
-        own = set(self._modules)
-        maps = [each for block in blocks for m in block.maps for each in (m, *m.inner) if each.module is not None]
-        self._pieces = {c for m in maps for c in m.module.modules() if c not in own}
+        modules = set(self._modules)
+        maps = [part for block in blocks for m in block.maps for part in (m, *m.inner) if part.module is not None]
+        self._pieces = {c for m in maps for c in m.module.modules() if c not in modules}
         self.note_buffers()
 
     def __len__(self) -> int:
@@ -209,11 +209,11 @@ class Chain:
         return [block.parameters() for block in self]
 
     def buffers(self) -> list[list[tuple[nn.Module, str]]]:
-        """For every buffer of the model: the module that owns it, with its name there; then pieces that also hold
-        it."""
-        held = [(c, name, b) for c in self._pieces for name, b in c._buffers.items()]
+        """Return for each buffer of the model the module that owns it and its name there, then those of other pieces
+        with the same buffer."""
+        pieces = [(c, name, b) for c in self._pieces for name, b in c._buffers.items()]
         return [
-            [(m, name), *((c, other) for c, other, theirs in held if theirs is b)]
+            [(m, name), *((c, alias) for c, alias, buffer in pieces if buffer is b)]
             for m, name, b in _buffers(self.model)
         ]
 
@@ -229,8 +229,8 @@ class Chain:
         return chain
 
     def demand_plain(self, who: str) -> None:
-        """ValueError, in the name of someone who needs one input, one output, and blocks with parameters of their
-        own."""
+        """Raise ValueError unless there are one input, one output, and blocks that share no parameters. who: the caller
+        that needs these."""
         if len(self.inputs) > 1:
             raise ValueError(f"the model takes the inputs ({', '.join(self.inputs)}), and {who} takes one; join them")
         if self.outputs is not None:
@@ -239,7 +239,7 @@ class Chain:
         self.demand_untied(who)
 
     def demand_untied(self, who: str) -> None:
-        """ValueError, in the name of someone who needs blocks with parameters of their own, if two share one."""
+        """Raise ValueError if two blocks share a parameter. who: the caller that needs blocks that do not."""
         for name in self.tied.values():
             raise ValueError(
                 f"the parameter {name!r} is used in several blocks, and {who} needs blocks with weights of their own; "
@@ -248,7 +248,7 @@ class Chain:
             )
 
     def demand_unchanged(self) -> None:
-        """ValueError if the model is no longer the one that was cut: modules or parameters have been replaced or added,
+        """Raise ValueError if the model is not the one that was cut: modules or parameters have been replaced or added,
         or hooks have been added; or if there are hooks that its blocks would not call."""
         changed, hooked = False, any(GLOBAL_HOOKS) and _hooks_for_all_modules()
         for c, inside in self._children:
@@ -258,8 +258,8 @@ class Chain:
             hooked = hooked or bool(p._backward_hooks or p._post_accumulate_grad_hooks)
         for owner, name, b in self._buffers:
             changed = changed or owner._buffers.get(name) is not b
-        for held, name, value in self._settings:
-            changed = changed or held.get(name) != value
+        for values, name, value in self._settings:
+            changed = changed or values.get(name) != value
         for c in self._modules:
             hooked = hooked or bool(c._backward_hooks or c._backward_pre_hooks)
         for c in self._plain:
@@ -305,16 +305,16 @@ def is_setting(name: str, value: Any) -> bool:
 
 
 def _hooks_for_all_modules() -> bool:
-    """Return whether someone has registered one; those of torch itself only count operations."""
-    hooks = [hook for each in GLOBAL_HOOKS for hook in each.values()]
+    """Return whether any is registered; those of torch itself only count operations."""
+    hooks = [hook for table in GLOBAL_HOOKS for hook in table.values()]
     return not all(getattr(hook, "__module__", "").startswith("torch.") for hook in hooks)
 
 
 def _places(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
-    """The owner of each parameter: the module, and the parameter's name there."""
+    """Return the owner of each parameter: the module, and the parameter's name there."""
     return [(m, name, p) for m in module.modules() for name, p in m._parameters.items() if p is not None]
 
 
 def _buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    """The owner of each buffer: the module, and the buffer's name there."""
+    """Return the owner of each buffer: the module, and the buffer's name there."""
     return [(m, name, b) for m in module.modules() for name, b in m._buffers.items() if b is not None]

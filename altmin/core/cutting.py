@@ -1,4 +1,4 @@
-"""How a model becomes a chain: its modules as maps, and where the blocks end."""
+"""Cutting of a model into a chain: its modules as maps, and where the blocks end."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -94,8 +94,8 @@ def _pool_first(maps: list[Map]) -> list[Map]:
 
 
 def _block(maps: Sequence[Map], last: bool) -> Block:
-    """Codes in time are those of a recurrent layer that is the whole core of a block below another one; elsewhere such
-    a layer goes through autograd."""
+    """Return a block. Codes in time are those of a recurrent layer that is the whole core of a block below another one;
+    elsewhere such a layer goes through autograd."""
     first = next(i for i, m in enumerate(maps) if m.names)
     whole = first == len(maps) - 1 and not last
     maps = [AnyModule(m.module) if isinstance(m, Recurrence) and not whole else m for m in maps]

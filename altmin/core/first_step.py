@@ -19,10 +19,10 @@ from altmin.core.losses import Loss
 from altmin.core.step import encode, statistics
 
 NEAR = {torch.float32: (0.05, 1e-3), torch.float64: (1e-5, 1e-8)}
-"""How far tensors may be apart that are equal up to rounding: relative to the norm of the one expected, and relative to
+"""Tolerance for tensors that are equal up to rounding: relative to the norm of the one expected, and relative to
 the largest norm of all gradients."""
 SMALL = 1e-6
-"""How far entries of a buffer may be apart besides."""
+"""Absolute tolerance for entries of a buffer."""
 _one_thread = threading.Lock()
 
 
@@ -38,7 +38,7 @@ class Pass(NamedTuple):
 
 
 def check_first_step(chain: Chain, loss: Loss, x: Batch, y: Tensor, context: Context) -> None:
-    """ValueError unless the blocks of a model have its output, autograd's gradients and the buffers that a call of it
+    """Raise ValueError unless the blocks have a model's output, autograd's gradients and the buffers that a call of it
     leaves, for this mini-batch. Nothing changes. context: in which the loss reads its targets; of a rank, the rest is
     computed for its own rows alone.
 
@@ -113,12 +113,12 @@ def _gradients(
     grads: dict[str, Tensor] = {}
     for l, block in reversed(list(enumerate(chain))):
         try:
-            mine, below = block.core.grads(theta[l], states[l].core, v), block.vjp(theta[l], states[l], v) if l else v
+            local, below = block.core.grads(theta[l], states[l].core, v), block.vjp(theta[l], states[l], v) if l else v
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             raise ValueError(f"block {l} ({block}) cannot be differentiated by itself: {error}") from error
-        for name, g in zip(named[l], mine, strict=True):
+        for name, g in zip(named[l], local, strict=True):
             grads[name] = grads[name] + g if name in grads else g  # of all blocks that use it
         v = below
     return grads
@@ -150,7 +150,7 @@ def _by_autograd(chain: Chain, parameters: Mapping[str, Tensor], x: Batch, block
 
 
 def _compare(blocks: Pass, whole: Pass) -> None:
-    """ValueError unless both are equal up to rounding."""
+    """Raise ValueError unless both are equal up to rounding."""
     near, least = NEAR[whole.delta.dtype]
     y, expected = blocks.output, whole.output
     if y.shape != expected.shape or _norm(y - expected) > near * _norm(expected):
@@ -164,9 +164,9 @@ def _compare(blocks: Pass, whole: Pass) -> None:
         return
     bound = least * max(map(_norm, whole.grads.values()), default=0.0)
     for name, g in whole.grads.items():
-        ours = blocks.grads.get(name, torch.zeros_like(g))
-        if _norm(ours - g) > near * _norm(g) + bound:
-            raise _differs(f"gradient of {name!r} (norm {_norm(ours):.3g} instead of {_norm(g):.3g})")
+        grad = blocks.grads.get(name, torch.zeros_like(g))
+        if _norm(grad - g) > near * _norm(g) + bound:
+            raise _differs(f"gradient of {name!r} (norm {_norm(grad):.3g} instead of {_norm(g):.3g})")
 
 
 def _differs(what: str) -> ValueError:

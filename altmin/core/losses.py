@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
 
 class Loss:
-    """What losses have in common. Called with (output, y) it is the value, as the user's own loss is.
+    """Base class of losses. Called with (output, y) it is the value, as the user's own loss is.
 
     rounding: how many roundings of a number of size one the value may hold beyond its own. adds: whether the value is a
     sum over samples and not a mean. curves: whether it is known that the loss is nowhere linear.
@@ -64,7 +64,7 @@ class Loss:
         return y
 
     def check(self, output: Tensor, y: Tensor, context: Context = LOCAL) -> None:
-        """ValueError for targets that are out of range, found by reading all of them."""
+        """Raise ValueError for targets that are out of range, found by reading all of them."""
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
         """Return the loss at an output, for targets as `prepare` gives them."""
@@ -121,12 +121,12 @@ class CrossEntropy(Loss):
             rows = (y * (1 - self.smoothing) + self.smoothing / output.shape[1]) / len(y)
             return Targets(rows, rows.sum(1, keepdim=True), len(y))
         axis = None if output.ndim == 2 else class_axis(output, y)
-        classes, wanted = output.shape[1 if axis is None else axis], output.shape[:1]
+        classes, shape = output.shape[1 if axis is None else axis], output.shape[:1]
         if axis is not None:
-            wanted = without(output, axis)
-        if y.dtype != torch.int64 or y.shape != wanted:
+            shape = without(output, axis)
+        if y.dtype != torch.int64 or y.shape != shape:
             raise ValueError(
-                f"cross-entropy takes int64 labels of shape {tuple(wanted)} or probabilities as {kind(output)}, "
+                f"cross-entropy takes int64 labels of shape {tuple(shape)} or probabilities as {kind(output)}, "
                 f"given {kind(y)}"
             )
         y = y.reshape(-1)
@@ -141,8 +141,8 @@ class CrossEntropy(Loss):
         """Return a row of weights for each label, over their number."""
         n, rest = len(label), self.smoothing / classes
         rows = output.new_full((classes, n), rest / n)
-        own = output.new_full((1, n), (1 - self.smoothing + rest) / n)  # compiled, a number would be one of float32
-        return rows.scatter(0, label.unsqueeze(0), own).mT
+        mass = output.new_full((1, n), (1 - self.smoothing + rest) / n)  # compiled, a number would be one of float32
+        return rows.scatter(0, label.unsqueeze(0), mass).mT
 
     def functional(self) -> Loss:
         return CrossEntropy(self.smoothing, self.ignored, reads=False)
@@ -200,7 +200,7 @@ ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonN
 
 
 def demand_same_shape(loss: Any, output: Tensor, y: Tensor) -> None:
-    """ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
+    """Raise ValueError where torch would broadcast, and compare the output of each sample with the targets of all."""
     function = getattr(loss, "function", loss)
     if isinstance(function, (SquaredError, *ELEMENTWISE)) and y.shape != output.shape:
         raise ValueError(
@@ -235,7 +235,7 @@ class AnyLoss(Loss):
         return f"AnyLoss({describe(self.function)})"
 
     def __call__(self, output: Any, y: Tensor) -> Tensor:
-        """output: also what a model returns that is no tensor."""
+        """Return the loss. output: also what a model returns that is no tensor."""
         return super().__call__(output, y) if isinstance(output, Tensor) else self.function(output, y)
 
     def samples(self, output: Tensor) -> int:
@@ -350,11 +350,11 @@ def options_of(loss: Any) -> list[Any]:
     """Return the options that a loss has now, adapted or not: numbers, texts, and where its tensors lie; and the loss
     itself if it is one of the user's."""
     function = getattr(loss, "function", loss)
-    known = vars(function) if isinstance(function, nn.Module | CrossEntropy) else {}
-    plain = [v for name, v in known.items() if name != "training" and isinstance(v, int | float | str)]
-    own = [] if isinstance(function, nn.modules.loss._Loss | Loss) else [function]
-    tensors = (None if t is None else t.data_ptr() for t in known.get("_buffers", {}).values())
-    return [type(loss), *own, *plain, *tensors]
+    attributes = vars(function) if isinstance(function, nn.Module | CrossEntropy) else {}
+    plain = [v for name, v in attributes.items() if name != "training" and isinstance(v, int | float | str)]
+    custom = [] if isinstance(function, nn.modules.loss._Loss | Loss) else [function]
+    tensors = (None if t is None else t.data_ptr() for t in attributes.get("_buffers", {}).values())
+    return [type(loss), *custom, *plain, *tensors]
 
 
 def loss_of(loss: LossFunction | None, outputs: OutputValues | None) -> LossFunction:

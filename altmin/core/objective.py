@@ -16,7 +16,7 @@ from altmin.core.losses import LossFunction, adapt, loss_of
 
 
 def objective(chain: Chain, codes: Sequence[Tensor], x: Any, y: Tensor, mu: float, loss: LossFunction) -> Tensor:
-    """f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights.
+    """Return f(W, C; mu) per sample, from its definition, for given codes c_1..c_L and the model's present weights.
 
     ValueError for a chain with codes in time, whose blocks depend on their own codes (their f is in a step's
     metrics), and for codes whose number is not that of its hidden blocks.

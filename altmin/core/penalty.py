@@ -1,4 +1,4 @@
-"""mu, the price of a code's distance from what its block computes, and its schedule."""
+"""Penalty mu, the price of a code's distance from what its block computes, and its schedule."""
 
 import math
 from typing import Any
@@ -59,6 +59,6 @@ class Penalty:
         return {name: v for name, v in numbers.items() if name not in ("start", "increment", "growth", "maximum")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        """Load another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         vars(self).update(matched(state, dict.fromkeys(self.state_dict(), 0.0), "Penalty"))
         self.value = float(self.value)

@@ -10,7 +10,7 @@ from altmin.core.losses import Evaluation, Loss
 
 
 class OfBatch(Loss):
-    """Wraps a loss and reweights its samples."""
+    """Loss that wraps another and reweights its samples."""
 
     def __init__(self, loss: Loss):
         self.loss, self.rounding, self.curves = loss, loss.rounding, loss.curves
@@ -45,10 +45,10 @@ class Shared(OfBatch):
 
     def __init__(self, loss: Loss, context: Context):
         super().__init__(loss)
-        self.context, self.own = context, 0.0
-        """d_r."""
+        self.context, self.size = context, 0.0
+        """Number of terms d_r."""
         self.counts: list[float] = []
-        """sum_r d_r, and the samples of all ranks, once they are known."""
+        """Numbers of terms, sum_r d_r, and of samples of all ranks, once they are known."""
 
     def samples(self, output: Tensor) -> Any:
         if self.loss.adds:
@@ -56,27 +56,27 @@ class Shared(OfBatch):
         return self.counts[1] if self.counts else self.context.samples(output)
 
     def at(self, output: Tensor, y: Any) -> Evaluation:
-        mine = self.loss.at(output, y)
+        local = self.loss.at(output, y)
         if self.loss.adds:
-            return mine._replace(value=self.context.sum(mine.value.double())[0].to(mine.value.dtype))
-        self.own = self.own if self.counts else self.loss.terms(output, y)
-        if not self.own:  # the mean of no terms is NaN
-            mine = Evaluation(torch.zeros_like(mine.value), torch.zeros_like(mine.delta), torch.zeros_like)
-        total = mine.value.double() * self.own
-        numbers = () if self.counts else (self.own, self.loss.samples(output))
+            return local._replace(value=self.context.sum(local.value.double())[0].to(local.value.dtype))
+        self.size = self.size if self.counts else self.loss.terms(output, y)
+        if not self.size:  # the mean of no terms is NaN
+            local = Evaluation(torch.zeros_like(local.value), torch.zeros_like(local.delta), torch.zeros_like)
+        total = local.value.double() * self.size
+        numbers = () if self.counts else (self.size, self.loss.samples(output))
         total, *counts = self.context.sum(total, *map(total.new_tensor, numbers))
         self.counts = self.counts or torch.stack(counts).tolist()
         if self.counts[0] == 0:
             raise ValueError("no sample of the mini-batch counts: all labels are to be ignored; leave it out")
-        factor, mean = self.own / self.counts[0], total / self.counts[0]
-        return Evaluation(mean.to(mine.value.dtype), mine.delta * factor, lambda q: mine.hessian(q) * factor)
+        factor, mean = self.size / self.counts[0], total / self.counts[0]
+        return Evaluation(mean.to(local.value.dtype), local.delta * factor, lambda q: local.hessian(q) * factor)
 
     def delta(self, output: Tensor, y: Any) -> Tensor:
         if self.loss.adds:
             return self.loss.delta(output, y)
         if not self.counts:
             return self.at(output, y).delta
-        return self.loss.delta(output, y) * (self.own / self.counts[0]) if self.own else torch.zeros_like(output)
+        return self.loss.delta(output, y) * (self.size / self.counts[0]) if self.size else torch.zeros_like(output)
 
 
 def of_batch(loss: Loss, context: Context) -> Loss:

@@ -83,17 +83,17 @@ def encode(blocks: Sequence[Block], theta: Theta, x: Batch, context: Context) ->
 
 def _types(x: Batch, theta: Theta) -> str:
     """Return the types of a mini-batch and of the parameters for a message."""
-    own, batch = ({str(t.dtype) for t in tensors} for tensors in ((p for each in theta for p in each), tensors_of(x)))
-    given = f"the inputs are {', '.join(sorted(batch))}, the parameters {', '.join(sorted(own))}"
+    params, batch = ({str(t.dtype) for t in tensors} for tensors in ((p for ps in theta for p in ps), tensors_of(x)))
+    types = f"the inputs are {', '.join(sorted(batch))}, the parameters {', '.join(sorted(params))}"
     return (
-        f" ({given}); give an embedding integers, x.long(), and other modules the parameters' type, as x.float() does"
+        f" ({types}); give an embedding integers, x.long(), and other modules the parameters' type, as x.float() does"
     )
 
 
 def statistics(blocks: Sequence[Block], states: Sequence[State]) -> list[tuple[Map, Saved]]:
     """Return the next values of buffers, such as batch norm statistics, after a forward pass."""
     return [
-        kept for block, state in zip(blocks, states, strict=True) if block.keeps for kept in block.statistics(state)
+        pair for block, state in zip(blocks, states, strict=True) if block.keeps for pair in block.statistics(state)
     ]
 
 
@@ -134,7 +134,7 @@ def with_states(codes: CodeSolver, states: Sequence[Any]) -> CodeSolver:
 
     def solver(encoded: Sequence[Encoded], target: Target, context: Context) -> Moved:
         pairs = zip(encoded, states, strict=True)
-        return codes([each._replace(solver_state=state) for each, state in pairs], target, context)
+        return codes([block._replace(solver_state=state) for block, state in pairs], target, context)
 
     return solver
 

@@ -93,7 +93,7 @@ class AltMin:
 
     loss = AdaptedLoss()
     compiler: ClassVar[Callable[["AltMin"], Any] | None] = None
-    """What takes the steps of a trainer with compile=True; `altmin.runners.recorded` sets it."""
+    """Class that takes the steps of a trainer with compile=True; `altmin.runners.recorded` sets it."""
 
     def __init__(  # noqa: PLR0913  (public)
         self,
@@ -115,7 +115,7 @@ class AltMin:
         self.codes: CodeSolver = choose(codes, self.chain)
         init = getattr(self.codes, "init", None)
         self.code_states: dict[int, Any] = {} if init is None else dict(enumerate(init(self.chain)))
-        """By block: the states of the code solver, if it has any."""
+        """States of the code solver by block, if it has any."""
         self.weights: WeightRule = LocalAdam() if weights is None else weights
         if not isinstance(self.weights, WeightRule):
             raise TypeError(
@@ -306,8 +306,8 @@ class AltMin:
 
     def _not_finite(self, x: Batch, y: Tensor, context: Context) -> Exception:
         """Return the error for a step with values that are not finite, which names the first such place."""
-        for name, given in (*(("input holds", t) for t in tensors_of(x)), ("targets hold", y)):
-            if not bool(given.isfinite().all()):
+        for name, tensor in (*(("input holds", t) for t in tensors_of(x)), ("targets hold", y)):
+            if not bool(tensor.isfinite().all()):
                 return ValueError(
                     f"the {name} NaN or infinite values; clean them before training (nothing was changed)"
                 )

@@ -17,10 +17,10 @@ from altmin.core.weights.decay import groups, undecayed
 from altmin.core.weights.layer_memory import MANY_ROWS, Layer, LayerMemory
 from altmin.core.weights.local import count_up
 from altmin.core.weights.memory import Row, checked, is_known, step_
-from altmin.optim.recorder import TAKEN, Recorder, matrices, sum_over_ranks
+from altmin.optim.recorder import MEASURED, Recorder, matrices, sum_over_ranks
 
 ADAM, MEMORY = ("step", "exp_avg", "exp_avg_sq"), ("Y", "B", "scale", "K", "P")
-"""The state of every parameter, and what that of weights with a memory has besides."""
+"""Names in the state of every parameter, and further ones in that of weights with a memory."""
 UNSEEN = (
     "CoActivation has seen no inputs of a layer, so all parameters take steps of Adam: the model calls no nn.Linear, "
     "convolution or recurrent layer, or another model is trained than it was given, or it was compiled and called "
@@ -74,17 +74,17 @@ class CoActivation(torch.optim.Optimizer):
             model, parameters = params, list(params.parameters())
             params = [{"params": parameters}] if decay_biases else groups(parameters, undecayed(model))
         if not isinstance(model, nn.Module):
-            given = f"{type(params).__name__} " + ("alone" if model is None else f"and model={type(model).__name__}")
+            types = f"{type(params).__name__} " + ("alone" if model is None else f"and model={type(model).__name__}")
             raise TypeError(
                 "CoActivation watches the inputs of a model's layers; give the model, CoActivation(model), or with its "
-                f"parameters CoActivation(parameters, model=model), given {given}"
+                f"parameters CoActivation(parameters, model=model), given {types}"
             )
-        self.model, self.beta, self.rows, self.only, self.said = model, beta, rows, None, False
+        self.model, self.beta, self.rows, self.only, self.warned = model, beta, rows, None, False
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        every_one = {p for group in self.param_groups for p in group["params"]}
-        if not any(p.requires_grad for p in every_one):
+        tensors = {p for group in self.param_groups for p in group["params"]}
+        if not any(p.requires_grad for p in tensors):
             raise ValueError("CoActivation got a model without parameters to train; unfreeze some of them")
-        if every_one.isdisjoint(model.parameters()):
+        if tensors.isdisjoint(model.parameters()):
             raise ValueError(
                 "CoActivation got parameters of which none belongs to its model; give that model's, "
                 "CoActivation(model.parameters(), model=model)"
@@ -105,9 +105,9 @@ class CoActivation(torch.optim.Optimizer):
 
     def _record(self) -> None:
         """Watch all layers of the model, those of other optimizers too: ranks that share the work have the same."""
-        known = {id(recorder.p) for recorder in self.recorders}
-        found = [(m, name) for m, name in matrices(self.model) if id(getattr(m, name)) not in known]
-        self.recorders += [Recorder(m, name, self.memory, self.rows) for m, name in found]
+        recorded = {id(recorder.p) for recorder in self.recorders}
+        pairs = [(m, name) for m, name in matrices(self.model) if id(getattr(m, name)) not in recorded]
+        self.recorders += [Recorder(m, name, self.memory, self.rows) for m, name in pairs]
         self._listen()
 
     @torch.no_grad()
@@ -155,8 +155,8 @@ class CoActivation(torch.optim.Optimizer):
                 steps.append(step)
                 rows.append(Row(p, g, step, mean, square, lr, decay, layer))
         if rows:
-            if due and not self.said and all(row.layer is None for row in rows):
-                self.said = True
+            if due and not self.warned and all(row.layer is None for row in rows):
+                self.warned = True
                 warnings.warn(UNSEEN, stacklevel=5)
             count_up(steps, None)
             step_(self.memory, self.beta, rows)
@@ -178,7 +178,7 @@ class CoActivation(torch.optim.Optimizer):
 
     @contextmanager
     def of_kind(self, kind: int) -> Iterator[None]:
-        """Take steps of one kind meanwhile, which are not counted: they are recorded."""
+        """Take only steps of one kind inside the context and count none, while they are recorded."""
         self.only = kind
         self._listen()
         try:
@@ -204,19 +204,19 @@ class CoActivation(torch.optim.Optimizer):
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and sums:
             sum_over_ranks(sums)
         measured: dict[Tensor, dict[str, Any]] = {}
-        for recorder, each in zip(self.recorders, sums, strict=True):
-            if each["samples"]:
-                means = {name: each[name] / each["samples"] for name in TAKEN}
-                measured[recorder.p] = {**means, "rows": each["rows"]}
+        for recorder, total in zip(self.recorders, sums, strict=True):
+            if total["samples"]:
+                means = {name: total[name] / total["samples"] for name in MEASURED}
+                measured[recorder.p] = {**means, "rows": total["rows"]}
         return measured
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget gradients, and inputs that no step has used."""
+        """Reset all gradients, and drop inputs that no step has used."""
         super().zero_grad(set_to_none)
         self._listen()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict`. ValueError for that of another optimizer, or of other layers or another `rank`
+        """Load a `state_dict`. ValueError for that of another optimizer, or of other layers or another `rank`
         (nothing is changed then)."""
         params = [p for group in self.param_groups for p in group["params"]]
         numbers = [i for group in state_dict["param_groups"] for i in group["params"]]
@@ -225,8 +225,8 @@ class CoActivation(torch.optim.Optimizer):
         fits = all("updates" in group for group in state_dict["param_groups"])
         for p, state in saved.items():
             memory = {name: t.shape for name, t in state.items() if name in MEMORY}
-            known = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
-            fits &= not state or (known and (not memory or memory == shapes.get(p)))
+            valid = set(state) - {*MEMORY, "rows"} == set(ADAM) and state["exp_avg"].shape == p.shape
+            fits &= not state or (valid and (not memory or memory == shapes.get(p)))
         if not fits:
             rank = f"for these layers with rank={self.memory.rank}"
             raise ValueError(f"this is not the state of a CoActivation {rank} (nothing was changed)")
@@ -240,12 +240,12 @@ class CoActivation(torch.optim.Optimizer):
         _close(self.recorders)
 
     def __repr__(self) -> str:
-        """Its options, as of torch's optimizers, without the number of steps, in which runs do not differ."""
+        """Return the options as torch's optimizers do, without the number of steps, in which runs do not differ."""
         return re.sub(r"\n +updates: \d+", "", super().__repr__())
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("memory", "beta", "rows", "only", "said", "model", "recorders")}
-        return {**super().__getstate__(), **own}
+        names = ("memory", "beta", "rows", "only", "warned", "model", "recorders")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -21,16 +21,16 @@ LAYERS: dict[type, type[Affine]] = {
     nn.Linear: Linear, nn.Conv1d: Convolution, nn.Conv2d: Convolution, nn.Conv3d: Convolution,
     nn.RNN: Linear, nn.GRU: Linear, nn.LSTM: Linear, Recurrent: Linear,
 }  # fmt: skip
-TAKEN = ("Y", "scale")
-"""What a memory takes from a mini-batch."""
+MEASURED = ("Y", "scale")
+"""Entries that `LayerMemory.measure` returns."""
 Getter = Callable[[Any, Any], Tensor | None]
 """(input, output) of a call of a module -> the inputs (samples, ..., features) of one of its matrices, None if these
 are not known."""
 
 
 class Recorder:
-    """What the memory of one matrix, the parameter `name` of a module, takes from the module's calls since the last
-    step. A copy records those of a copied module.
+    """Statistics of a module's calls since the last step, for the memory of one of its matrices, the parameter `name`.
+    A copy records the calls of a copied module.
 
     sums: sums over samples, and the numbers of samples and of rows; None without calls.
     """
@@ -43,13 +43,13 @@ class Recorder:
         self.groups: int = self.map.groups
         self.sums: dict[str, Any] | None = None
         self.passed: dict[int, list[dict[str, Any]]] = {}
-        """By the number of a backward pass: what was measured in the calls that it goes through."""
+        """Statistics of the calls that a backward pass goes through, by the number of the pass."""
         self.due = True
-        """Whether calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
+        """True if calls are recorded: a hook that is silent costs a step nothing, and torch.compile no graph."""
         self.handle = module.register_forward_hook(Hook(self), with_kwargs=True)
         self.arrival: Any = None
         self.version: int | None = None
-        """How often the parameter's gradient had been changed in place after the last backward pass."""
+        """Version of the parameter's gradient, a count of changes in place, after the last backward pass."""
 
     @property
     def is_whole(self) -> bool:
@@ -67,7 +67,7 @@ class Recorder:
     def zeros(self) -> dict[str, Any]:
         """Return the sums over no calls."""
         memory = self.memory.init(self.p, self.groups)
-        return {**{name: memory[name] for name in TAKEN}, "samples": 0, "rows": 0}
+        return {**{name: memory[name] for name in MEASURED}, "samples": 0, "rows": 0}
 
     @_disable_dynamo  # as torch.compiler.disable, which imports the compiler at once
     def called(self, module: nn.Module, x: Any, output: Any) -> None:
@@ -134,16 +134,16 @@ class Hook:
 def sum_over_ranks(sums: list[dict[str, Any]]) -> None:
     """Add to the sums of each matrix those of all other ranks, in one message for each type."""
     device = sums[0]["Y"].device
-    counts = torch.tensor([[each["samples"], each["rows"]] for each in sums], dtype=torch.float64, device=device)
-    every = [counts, *(each[name] for each in sums for name in TAKEN)]
-    for dtype in sorted({t.dtype for t in every}, key=str):
-        tensors = [t for t in every if t.dtype == dtype]
+    counts = torch.tensor([[entry["samples"], entry["rows"]] for entry in sums], dtype=torch.float64, device=device)
+    totals = [counts, *(entry[name] for entry in sums for name in MEASURED)]
+    for dtype in sorted({t.dtype for t in totals}, key=str):
+        tensors = [t for t in totals if t.dtype == dtype]
         flat = torch.cat([t.reshape(-1) for t in tensors])
         dist.all_reduce(flat)
         for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             t.copy_(part.view_as(t))
-    for each, (samples, rows) in zip(sums, counts.tolist(), strict=True):
-        each |= {"samples": samples, "rows": rows}
+    for entry, (samples, rows) in zip(sums, counts.tolist(), strict=True):
+        entry |= {"samples": samples, "rows": rows}
 
 
 def matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
@@ -153,8 +153,8 @@ def matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
     for m in model.modules():
         for p in m.parameters(recurse=False):
             owners[id(p)] = owners.get(id(p), 0) + 1
-    known = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
-    return [(m, name) for m in known for name in _inputs(m) if owners.get(id(getattr(m, name, None))) == 1]
+    layers = [m for m in model.modules() if type(m) in LAYERS and "forward" not in vars(m)]
+    return [(m, name) for m in layers for name in _inputs(m) if owners.get(id(getattr(m, name, None))) == 1]
 
 
 def _inputs(m: Any) -> dict[str, Getter]:
@@ -168,7 +168,7 @@ def _inputs(m: Any) -> dict[str, Getter]:
 
 
 def _recurrent_inputs(m: nn.RNNBase) -> dict[str, Getter]:
-    """Return those of the first layer's input, and of the last layer's states, which are its output."""
+    """Return `_inputs` of a recurrent layer: of the first layer's input, and the last layer's states, its output."""
 
     def by_samples(t: Any) -> Tensor:
         t = t.data if isinstance(t, PackedSequence) else t  # rows, with no order of their own

@@ -76,7 +76,7 @@ def attends(chain: Chain) -> bool:
 
 
 def _check_discrete(codes: Any, chain: Chain, lacking: list[Any]) -> None:
-    """ValueError for a discrete activation that the solver does not move, or with no code right below it."""
+    """Raise ValueError for a discrete activation that the solver does not move, or with no code right below it."""
     if lacking and type(codes) in (GradientCodes, RecurrentCodes):
         raise no_derivative(next(m.module for m in lacking[0].prelude.maps if isinstance(m, Discrete)))
     for block in lacking if isinstance(codes, DiscreteCodes) else ():
@@ -90,7 +90,7 @@ def _check_discrete(codes: Any, chain: Chain, lacking: list[Any]) -> None:
 
 
 def _check_time(codes: Any, chain: Chain) -> None:
-    """ValueError for codes in time that the solver does not move, and for one of such codes without any."""
+    """Raise ValueError for codes in time that the solver does not move, and for one of such codes without any."""
     smooth: Any = codes.gradient if isinstance(codes, DiscreteCodes) else codes
     in_time = isinstance(smooth, RecurrentCodes)
     if isinstance(smooth, PrintedCodes) or (in_time and chain.recurrent):

@@ -32,15 +32,15 @@ Gradient = Callable[[Tensor], Tensor]
 
 
 class Direction(NamedTuple):
-    """How the code below a block moves, per length.
+    """Move of the code below a block, per length.
 
-    input, output: the moves of the block's input, g, and of its output, q = J g. own: the distance that opens between
+    input, output: the moves of the block's input, g, and of its output, q = J g. gap: the distance that opens between
     the code and the value that its own block gives it, g. delta: the next delta, g.
     """
 
     input: Tensor
     output: Tensor
-    own: Tensor
+    gap: Tensor
     delta: Tensor
 
 
@@ -110,12 +110,12 @@ class GradientCodes:
         """Return the length of every move; of every block |o - a q|^2, were it linear, for the distance o between its
         output and its code, per length; and |o|^2. All inner products are entries of one vector."""
         top, pairs, o = target.loss, [], target.delta
-        for k, (u, q, own, _) in enumerate(moves):
+        for k, (u, q, gap, _) in enumerate(moves):
             Hq = q if k or top is None else top.hessian(q)
             bounded = Hq if k or top is None or top.loss.curves else top.curved(q, Hq, self.share)
-            slope = (own, own) if own is u and o is delta[k] else (o, q)
+            slope = (gap, gap) if gap is u and o is delta[k] else (o, q)
             pairs += [(o, o), slope, (q, Hq), (delta[k], delta[k]), (bounded, bounded)]
-            o = own
+            o = gap
         numbers = context.numbers(context.inners([*pairs, (o, o)]))
         a: list[Number] = []
         costs, squares = [], numbers[::5]

@@ -63,12 +63,12 @@ class PrintedCodes:
         return f"PrintedCodes({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def check(self, chain: Chain) -> None:
-        """ValueError for codes in time that these steps do not move."""
+        """Raise ValueError for codes in time that these steps do not move."""
         layers = [l for l, block in enumerate(chain) if isinstance(block.core.maps[0], Recurrence)]
-        ours = all(isinstance(chain.blocks[l].core.maps[0].module, Recurrent) for l in layers)
+        plain = all(isinstance(chain.blocks[l].core.maps[0].module, Recurrent) for l in layers)
         if self.mean and layers:
             raise ValueError("mean=True belongs to the authors' public code, which has no recurrent nets; leave it out")
-        if any(layers) or not ours or (layers and not _reads_every_step(chain)):
+        if any(layers) or not plain or (layers and not _reads_every_step(chain)):
             raise ValueError(
                 "PrintedCodes moves the codes in time of one altmin.Recurrent, the first layer, followed by an "
                 "altmin.Readout and more layers, as in the paper; use altmin.RecurrentCodes for other nets"
@@ -81,41 +81,41 @@ class PrintedCodes:
         """Move the codes below blocks that follow each other, from the last to the first."""
         parts, blocks = [], list(encoded)
         for i in reversed(range(len(blocks))):
-            each, below = blocks[i], blocks[i - 1] if i else None
-            if not each.is_code:
-                parts.append(unmoved(each, target, context))
+            above, below = blocks[i], blocks[i - 1] if i else None
+            if not above.is_code:
+                parts.append(unmoved(above, target, context))
             elif below is not None and isinstance(below.block.core.maps[0], Recurrence):
-                moved, steps = self._in_time(each, below.p, below.saved.core[0], target, context)
+                moved, steps = self._in_time(above, below.p, below.saved.core[0], target, context)
                 parts.append(moved)
                 blocks[i - 1] = below._replace(saved=State([], [steps]))
             else:
-                parts.append(self._one(each, target, context))
+                parts.append(self._one(above, target, context))
             target = parts[-1].below or target
         return joined(parts)
 
-    def _one(self, each: Encoded, target: Target, context: Context) -> Moved:
+    def _one(self, encoded: Encoded, target: Target, context: Context) -> Moved:
         """Move the code below a single block."""
-        each, start = each._replace(block=stand_in(each.block)), each.input
-        output, state = each.block.replay(each.p, each.saved, start)
+        encoded, start = encoded._replace(block=stand_in(encoded.block)), encoded.input
+        output, state = encoded.block.replay(encoded.p, encoded.saved, start)
         term = Term(target, start, output, self.mean, context)
         anchor, code, momentum = 1 / term.scale if self.anchored else 0.0, start, None
         for _ in range(self.steps):
-            g = each.block.vjp(each.p, state, term.delta(output))
+            g = encoded.block.vjp(encoded.p, state, term.delta(output))
             g = term.factor * (g + anchor * (code - start))
             momentum = g if momentum is None else self.momentum * momentum + g
             code = code - self.lr * (g + self.momentum * momentum)
             code = soft_threshold(code, self.lr * self.l1 * term.l1) if self.l1 else code
-            output, state = each.block.replay(each.p, each.saved, code)
+            output, state = encoded.block.replay(encoded.p, encoded.saved, code)
         below = Target((start - code) / term.scale, term.scale)
-        return _moved(each._replace(saved=state), output, term, below, context)
+        return _moved(encoded._replace(saved=state), output, term, below, context)
 
     def _in_time(
-        self, each: Encoded, recurrent: Params, steps: Steps, target: Target, context: Context
+        self, above: Encoded, recurrent: Params, steps: Steps, target: Target, context: Context
     ) -> tuple[Moved, Steps]:
         """Move the codes in time below a block that sees each step by itself, from the last step to the first. Return
         also what the recurrent layer then has saved. Tensors are (steps, samples, features)."""
-        (V, *bias), (U, W, b) = each.p, recurrent
-        term = Term(target, each.input, each.block.replay(each.p, each.saved, each.input)[0], False, context)
+        (V, *bias), (U, W, b) = above.p, recurrent
+        term = Term(target, above.input, above.block.replay(above.p, above.saved, above.input)[0], False, context)
         encoded = matmul(steps.x, U.mT) + b
         encoded = torch.cat([encoded[:1], encoded[1:] + matmul(steps.h[:-1], W.mT)])
         targets = (term.target - bias[0] if bias else term.target).transpose(0, 1)
@@ -139,11 +139,11 @@ class PrintedCodes:
             moved[t] = code
         codes = torch.stack(moved)
         h = codes.tanh() if steps.real is None else codes.tanh() * steps.real
-        own = torch.cat([encoded[:1], encoded[1:] + matmul(h[:-1] - steps.h[:-1], W.mT)])
-        left = (own - codes if steps.real is None else (own - codes) * steps.real) / term.scale
-        output, state = each.block.replay(each.p, each.saved, h.transpose(0, 1))
-        below = Target(left.transpose(0, 1), term.scale)
-        return _moved(each._replace(saved=state), output, term, below, context), steps._replace(h=h)
+        values = torch.cat([encoded[:1], encoded[1:] + matmul(h[:-1] - steps.h[:-1], W.mT)])
+        residual = (values - codes if steps.real is None else (values - codes) * steps.real) / term.scale
+        output, state = above.block.replay(above.p, above.saved, h.transpose(0, 1))
+        below = Target(residual.transpose(0, 1), term.scale)
+        return _moved(above._replace(saved=state), output, term, below, context), steps._replace(h=h)
 
 
 def _reads_every_step(chain: Chain) -> bool:
@@ -178,8 +178,8 @@ class Term:
         return (output - self.target) / self.above.scale
 
 
-def _moved(each: Encoded, output: Tensor, term: Term, below: Target, context: Context) -> Moved:
+def _moved(encoded: Encoded, output: Tensor, term: Term, below: Target, context: Context) -> Moved:
     """Return a block at the moved code below it."""
     if term.above.loss is not None:
-        return at_output(each, term.above, output, context)._replace(below=below)
-    return at_residual(each, term.above, context, term.delta(output))._replace(below=below)
+        return at_output(encoded, term.above, output, context)._replace(below=below)
+    return at_residual(encoded, term.above, context, term.delta(output))._replace(below=below)

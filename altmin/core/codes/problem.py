@@ -62,7 +62,7 @@ class OutputLoss:
 
 
 class Target(NamedTuple):
-    """What lies above a block: its output is to move by -scale * delta.
+    """Target of a block: its output is to move by -scale * delta.
 
     scale: the product of the lengths of all codes above, a number as `Context.numbers` has it. loss: the loss, where it
     lies directly above; its scale is 1.
@@ -121,7 +121,7 @@ def joined(parts: Sequence[Moved]) -> Moved:
     """Return groups of blocks, from the top down, as one."""
     up = parts[::-1]
     names = ("problems", "costs", "squares", "solver_states")
-    lists = {name: [each for part in up for each in getattr(part, name)] for name in names}
+    lists = {name: [item for part in up for item in getattr(part, name)] for name in names}
     return Moved(**lists, below=parts[-1].below)
 
 

@@ -45,8 +45,8 @@ class RecurrentCodes(GradientCodes):
         return f"RecurrentCodes({self.sweep!r}, share={self.share!r}, order={self.order!r})"
 
     def check(self, chain: Chain) -> None:
-        """ValueError for codes in time that these sweeps do not move: below an activation without a derivative, and,
-        for the parallel sweep, in gated layers."""
+        """Raise ValueError for codes in time that these sweeps do not move: below an activation without a derivative,
+        and, for the parallel sweep, in gated layers."""
         for l, block in enumerate(chain):
             layer = block.core.maps[0]
             if not isinstance(layer, Recurrence):
@@ -70,6 +70,6 @@ class RecurrentCodes(GradientCodes):
         activation = layer.activation(p, steps)
         g = activation.sweep(above.block.vjp(above.p, above.saved, delta), self.sweep == "parallel")
         q = activation.jvp(g)
-        own = g - layer.feedback(p, steps, q)
+        gap = g - layer.feedback(p, steps, q)
         moved = above.block.jvp(above.p, above.saved, q)
-        return Direction(q, moved, own, own if self.order == "codes-first" else g)
+        return Direction(q, moved, gap, gap if self.order == "codes-first" else g)

@@ -39,11 +39,11 @@ new one costs little time beside the gradient."""
 SHIFT = 2e-3
 """Added to A, over |Y|: more than the rounding of products on tensor cores, so that S^T Y stays positive."""
 COEFFICIENTS = ((8.093369, -23.62043, 17.446152), (3.636586, -2.721927, 0.536546), (2.6613, -1.977155, 0.452616))
-"""Of odd polynomials a s + b s^3 + c s^5, one after the other: the first has the least distance from 1 on [0.01, 1],
+"""Coefficients of odd polynomials a s + b s^3 + c s^5 in turn: the first has the least distance from 1 on [0.01, 1],
 each other one on the range of the one before (Polar Express, arXiv 2505.16932)."""
 
 SKETCHES: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
-"""A dict, which torch.compile reads, in place of a cached function, which it would trace."""
+"""Cached sketches: in a dict, which torch.compile reads, as a cached function would be traced."""
 
 
 class Layer(NamedTuple):
@@ -111,15 +111,15 @@ class LayerMemory:
         groups = _alike(layers)
         changes = self._refreshed(layers, groups)
         Vs = []
-        for mine in groups:
-            N = _together([matrices(Ns[i], _groups(layers[i].state)) for i in mine])
-            Vs.append(solved(N, _together([changes[i].get("B", layers[i].state["B"]) for i in mine]), in_place))
+        for group in groups:
+            N = _together([matrices(Ns[i], _groups(layers[i].state)) for i in group])
+            Vs.append(solved(N, _together([changes[i].get("B", layers[i].state["B"]) for i in group]), in_place))
         Xs = [_rows_in_blocks(V) for V in Vs]
         self._set_roots(layers, groups, Xs, changes)
         Us: list[Any] = [None] * len(layers)
-        for mine, V, X in zip(groups, Vs, Xs, strict=True):
-            P = _together([changes[i].get("P", layers[i].state["P"]) for i in mine]).view(_square(X))
-            for i, U in zip(mine, _apart(_times(P, V, X), len(mine), layers[mine[0]].M), strict=True):
+        for group, V, X in zip(groups, Vs, Xs, strict=True):
+            P = _together([changes[i].get("P", layers[i].state["P"]) for i in group]).view(_square(X))
+            for i, U in zip(group, _apart(_times(P, V, X), len(group), layers[group[0]].M), strict=True):
                 Us[i] = U
         return Us, changes
 
@@ -132,43 +132,43 @@ class LayerMemory:
     ) -> None:
         """Set P, and K where it is averaged, of those layers for which this step computes it. X: of each group."""
         fresh, Ks = [], []
-        for mine, X in zip(groups, Xs, strict=True):
-            first, K = layers[mine[0]], None
+        for group, X in zip(groups, Xs, strict=True):
+            first, K = layers[group[0]], None
             if first.many:
                 K = X @ X.mT
             elif first.new is not None:
-                before = _together([layers[i].state["K"] for i in mine]).view(_square(X))
-                K = self._averaged(X @ X.mT, before, len(mine))
-                for i, each in zip(mine, _apart(K, len(mine), first.state["K"]), strict=True):
-                    changes[i]["K"] = each
+                before = _together([layers[i].state["K"] for i in group]).view(_square(X))
+                K = self._averaged(X @ X.mT, before, len(group))
+                for i, part in zip(group, _apart(K, len(group), first.state["K"]), strict=True):
+                    changes[i]["K"] = part
             if K is not None:
-                fresh.append(mine)
+                fresh.append(group)
                 Ks.append(K)
-        for mine, P in zip(fresh, inverse_roots(Ks), strict=True):
-            for i, each in zip(mine, _apart(P, len(mine), layers[mine[0]].state["P"]), strict=True):
-                changes[i]["P"] = each
+        for group, P in zip(fresh, inverse_roots(Ks), strict=True):
+            for i, part in zip(group, _apart(P, len(group), layers[group[0]].state["P"]), strict=True):
+                changes[i]["P"] = part
 
     def _averaged(self, K: Tensor, before: Tensor, layers: int) -> Tensor:
         """Return the mean of K relative to its trace, of each of several layers, with that before."""
-        each = K.reshape(layers, -1, *K.shape[-2:])
-        traces = each.diagonal(dim1=-2, dim2=-1).sum((-2, -1)).clamp_min(tiny(K))
-        return torch.lerp((each / traces[:, None, None, None]).view_as(K), before, self.forget)
+        stacked = K.reshape(layers, -1, *K.shape[-2:])
+        traces = stacked.diagonal(dim1=-2, dim2=-1).sum((-2, -1)).clamp_min(tiny(K))
+        return torch.lerp((stacked / traces[:, None, None, None]).view_as(K), before, self.forget)
 
     def _refreshed(self, layers: Sequence[Layer], groups: Sequence[Sequence[int]]) -> list[dict[str, Tensor]]:
-        """Return the memories with a mini-batch, of layers whose memory it refreshes; of others an empty one."""
+        """Return the memories that a mini-batch refreshes, and an empty dict for each other layer."""
         changes: list[dict[str, Tensor]] = [{} for _ in layers]
-        due = [mine for mine in groups if layers[mine[0]].new is not None]
-        found: dict[str, list[Tensor]] = {}
+        due = [group for group in groups if layers[group[0]].new is not None]
+        means: dict[str, list[Tensor]] = {}
         for name in ("Y", "scale"):
-            news = [_together([layers[i].new[name] for i in mine]) for mine in due]  # type: ignore[index]
-            olds = [_together([layers[i].state[name] for i in mine]) for mine in due]
-            found[name] = [torch.lerp(new, old, self.forget) for new, old in zip(news, olds, strict=True)]
-        ridges, sketches = [self.damping * s for s in found["scale"]], [sketch(Y.mT, self.rank) for Y in found["Y"]]
-        found["B"] = factors(found["Y"], ridges, sketches)
-        for name, those in found.items():
-            for mine, t in zip(due, those, strict=True):
-                for i, each in zip(mine, _apart(t, len(mine), layers[mine[0]].state[name]), strict=True):
-                    changes[i][name] = each
+            news = [_together([layers[i].new[name] for i in group]) for group in due]  # type: ignore[index]
+            olds = [_together([layers[i].state[name] for i in group]) for group in due]
+            means[name] = [torch.lerp(new, old, self.forget) for new, old in zip(news, olds, strict=True)]
+        ridges, sketches = [self.damping * s for s in means["scale"]], [sketch(Y.mT, self.rank) for Y in means["Y"]]
+        means["B"] = factors(means["Y"], ridges, sketches)
+        for name, those in means.items():
+            for group, t in zip(due, those, strict=True):
+                for i, part in zip(group, _apart(t, len(group), layers[group[0]].state[name]), strict=True):
+                    changes[i][name] = part
         return changes
 
 
@@ -203,7 +203,7 @@ def matrices(W: Tensor, groups: int) -> Tensor:
 
 
 def factors(Ys: Sequence[Tensor], ridges: Sequence[Tensor], Ss: Sequence[Tensor]) -> list[Tensor]:
-    """Return of each layer B, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridges: of shape
+    """Return B of each layer, such that ridge (A + ridge I)^-1 = I - B B^T for A = Y (S^T Y)^-1 Y^T. ridges: of shape
     (..., 1, 1). Layers of one rank are factored together.
 
     >>> (B,) = factors([torch.tensor([[1.0, 0.0], [0.0, 3.0]])], [torch.ones(1, 1)], [torch.eye(2)])
@@ -221,11 +221,11 @@ def factors(Ys: Sequence[Tensor], ridges: Sequence[Tensor], Ss: Sequence[Tensor]
         ys.append(y)
         squares.append(square.reshape(-1, *square.shape[-2:]))
     Bs: list[Any] = [None] * len(ys)
-    for mine in alike.values():
-        L = torch.linalg.cholesky_ex(torch.cat([squares[i] for i in mine]))[0]
+    for group in alike.values():
+        L = torch.linalg.cholesky_ex(torch.cat([squares[i] for i in group]))[0]
         one = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
         inverses = torch.linalg.solve_triangular(L, one.expand_as(L), upper=False)
-        for i, inverse in zip(mine, inverses.split([len(squares[i]) for i in mine]), strict=True):
+        for i, inverse in zip(group, inverses.split([len(squares[i]) for i in group]), strict=True):
             inverse = inverse if ys[i].ndim > 2 else inverse[0]
             Bs[i] = (ys[i] @ inverse.mT).to(Ys[i].dtype)
     return Bs
@@ -237,7 +237,7 @@ def solved(N: Tensor, B: Tensor, in_place: bool = False) -> Tensor:
     return plus(N, N @ B, B.mT, alpha=-1, out=N if in_place else None)
 
 
-def inverse_roots(given: Sequence[Tensor]) -> list[Tensor]:
+def inverse_roots(Ss: Sequence[Tensor]) -> list[Tensor]:
     """Return about S^(-1/2) of each matrix S = V V^T (..., n, n): singular values of V of at least 0.01 of the largest
     come to lie between 0.7 and 1.3, smaller ones are raised 78 times. Matrices of about one size are taken together,
     with zeros to fill them up.
@@ -247,16 +247,16 @@ def inverse_roots(given: Sequence[Tensor]) -> list[Tensor]:
     >>> bool((values > 0.7).all() and (values < 1.3).all())
     True
     """
-    roots: list[Any] = [None] * len(given)
-    for bucket in dict.fromkeys(map(_bucket, given)):
-        mine = [i for i, S in enumerate(given) if _bucket(S) == bucket]
-        n = max(given[i].shape[-1] for i in mine)
-        stacks = [given[i].reshape(-1, *given[i].shape[-2:]) for i in mine]
+    roots: list[Any] = [None] * len(Ss)
+    for bucket in dict.fromkeys(map(_bucket, Ss)):
+        group = [i for i, S in enumerate(Ss) if _bucket(S) == bucket]
+        n = max(Ss[i].shape[-1] for i in group)
+        stacks = [Ss[i].reshape(-1, *Ss[i].shape[-2:]) for i in group]
         padded = [F.pad(S, (0, n - S.shape[-1]) * 2) if S.shape[-1] < n else S for S in stacks]
         whole = _inverse_root(torch.cat(padded) if len(padded) > 1 else padded[0])
-        for i, P in zip(mine, whole.split([len(S) for S in stacks]), strict=True):
-            rows = given[i].shape[-1]
-            roots[i] = P[:, :rows, :rows].reshape(given[i].shape)
+        for i, P in zip(group, whole.split([len(S) for S in stacks]), strict=True):
+            rows = Ss[i].shape[-1]
+            roots[i] = P[:, :rows, :rows].reshape(Ss[i].shape)
     return roots
 
 

@@ -23,7 +23,7 @@ OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 LARGEST = {torch.float32: 1e18, torch.float64: 1e150, torch.float16: 1e2, torch.bfloat16: 1e18}
 """The largest gradient: beyond it, its square or a step along it may not be finite."""
 PARTS, PART = 64, 2048
-"""Into about how many parts tensors are cut for a GPU, and the fewest numbers in each."""
+"""Number of parts, about, into which tensors are cut for a GPU, and the fewest entries in each."""
 Parts = list[Sequence[Tensor]]
 
 
@@ -73,7 +73,7 @@ class LocalRule(WeightRule):
         return self.update_all({0: parameters}, {0: state}, {0: contribution}, {0: rates})[0]
 
     def update_all(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> dict[int, Change]:
-        grads = clipped({l: self.gradients(each) for l, each in contributions.items()}, self.clip_norm)
+        grads = clipped({l: self.gradients(contribution) for l, contribution in contributions.items()}, self.clip_norm)
         changes: dict[int, Change] = {}
         for l in grads:
             step, moves = states[l]["step"] + 1, []
@@ -125,7 +125,7 @@ class LocalRule(WeightRule):
         raise NotImplementedError
 
     def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
-        """By torch's fused kernel, in place: one call for all parameters with the same rates."""
+        """Step by torch's fused kernel, in place: one call for all parameters with the same rates."""
         calls: dict[Any, list[tuple[Tensor, ...]]] = {}
         steps = []
         for l, grads in (contributions if self.clip_norm is None else clipped(contributions, self.clip_norm)).items():
@@ -283,11 +283,11 @@ class BoundOptimizer(WeightRule):
         rows, optimizer = [], self.optimizer
         for l, grads in clipped(contributions, self.rule.clip_norm).items():
             rows += [(p, g) for p, g in zip(theta[l], grads, strict=True) if p.requires_grad]
-        held = {id(p): g for p, g in rows}
+        by_id = {id(p): g for p, g in rows}
 
         def apply(ok: Tensor | None) -> None:
             for p in (p for group in optimizer.param_groups for p in group["params"]):
-                p.grad = held.get(id(p))
+                p.grad = by_id.get(id(p))
             optimizer.step()
 
         lr = max(group["lr"] for group in optimizer.param_groups)
@@ -309,7 +309,7 @@ def clipped(contributions: Mapping[int, Any], clip_norm: float | None) -> Mappin
 def can_follow(calls: Mapping[Any, Sequence[tuple[Tensor, ...]]]) -> Tensor:
     """Return whether steps leave weights and squares of gradients finite: parameters and gradients by their learning
     rate and weight decay."""
-    found: Any = None
+    result: Any = None
     for (lr, decay), rows in calls.items():
         params, grads, *_ = zip(*rows, strict=True)
         norm = torch.stack(torch._foreach_norm(grads)).max()
@@ -317,8 +317,8 @@ def can_follow(calls: Mapping[Any, Sequence[tuple[Tensor, ...]]]) -> Tensor:
             norm = norm + decay * torch.stack(torch._foreach_norm(params, torch.inf)).max()
         limit = LARGEST[grads[0].dtype]
         ok = norm * lr.clamp_min(1.0) < limit if isinstance(lr, Tensor) else norm < limit / max(1.0, lr)
-        found = ok if found is None else found & ok
-    return torch.ones((), dtype=torch.bool) if found is None else found
+        result = ok if result is None else result & ok
+    return torch.ones((), dtype=torch.bool) if result is None else result
 
 
 def in_parts(rows: Sequence[Sequence[Tensor]]) -> Parts:
@@ -343,8 +343,8 @@ def norms(tensors: list[Tensor]) -> Tensor:
     parts = max(1, PARTS // len(tensors)) if _is_recorded(tensors[0]) else 1
     if parts == 1:
         return torch.stack(torch._foreach_norm(tensors))
-    each = torch._foreach_norm([part for t in tensors for part in t.reshape(-1).tensor_split(parts)])
-    return torch.linalg.vector_norm(torch.stack(each).view(-1, parts), dim=1)
+    part_norms = torch._foreach_norm([part for t in tensors for part in t.reshape(-1).tensor_split(parts)])
+    return torch.linalg.vector_norm(torch.stack(part_norms).view(-1, parts), dim=1)
 
 
 def _is_recorded(t: Tensor) -> bool:

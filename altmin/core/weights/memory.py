@@ -19,7 +19,7 @@ from altmin.core.weights.local import LocalAdam, can_follow, clipped, count_up, 
 from altmin.core.weights.rule import ByBlock, Change, Contribution, Proposal, State
 
 POSITIONS = 16
-"""About how many places of an image or a sequence enter the memory of a layer."""
+"""Number of places, about, of an image or a sequence that enter the memory of a layer."""
 
 
 def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[int, Any, int, Any]]:
@@ -31,9 +31,9 @@ def layers(block: Block, saved: Sequence[Any] | None = None) -> Iterator[tuple[i
         if isinstance(m, Graph):
             nodes = [None] * len(m.maps) if saved is None else saved[i].saved
             inner = [] if m.tied else list(zip(m.maps, m.first, nodes, strict=True))
-        for layer, first, of_layer in inner:
+        for layer, first, values in inner:
             for k, number in enumerate(layer.matrices):
-                yield of.start + first + number, layer, k, of_layer
+                yield of.start + first + number, layer, k, values
 
 
 def sampled(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Tensor | None, float]:
@@ -50,7 +50,7 @@ def sampled(m: Any, x: Tensor, context: Context, rows: int) -> tuple[Tensor, Ten
 
 
 class CoActivationMemory(LocalAdam):
-    """Takes Adam's steps, those of layers in the direction that solves the layer's regression, with a memory of its
+    """Adam's steps, those of layers in the direction that solves the layer's regression, with a memory of its
     inputs (see `layer_memory`). The weights of linear layers, convolutions and recurrent layers have one, also inside
     branches; all other parameters (biases, normalisations, embeddings, transposed and depthwise convolutions, parts
     through autograd) take steps of Adam.
@@ -89,8 +89,8 @@ class CoActivationMemory(LocalAdam):
 
     def init(self, block: Block, parameters: Params) -> State:
         """Return Adam's state, and as "memory" that of each layer by the number of its weights."""
-        found = {i: self.memory.init(parameters[i], m.groups) for i, m, *_ in layers(block)}
-        return {**super().init(block, parameters), "memory": found}
+        memories = {i: self.memory.init(parameters[i], m.groups) for i, m, *_ in layers(block)}
+        return {**super().init(block, parameters), "memory": memories}
 
     def measure(self, block: Block, parameters: Params, problem: Problem, kind: int = 0) -> Contribution:
         """Return the gradients of all parameters, zero for frozen ones; the number of rows per sample of each layer,
@@ -134,15 +134,15 @@ class CoActivationMemory(LocalAdam):
     ) -> list[tuple[int, int, Layer]]:
         """Return the layers of all blocks with their blocks and numbers."""
         rows = []
-        for l, each in contributions.items():
-            for i, places in each["places"].items():
+        for l, contribution in contributions.items():
+            for i, places in contribution["places"].items():
                 many = places * float(rates[l]["samples"]) >= MANY_ROWS
-                layer = Layer(means[l][i], grads[l][i], states[l]["memory"][i], each["memory"].get(i), many)
+                layer = Layer(means[l][i], grads[l][i], states[l]["memory"][i], contribution["memory"].get(i), many)
                 rows.append((l, i, layer))
         return rows
 
     def propose(self, theta: ByBlock, states: ByBlock, contributions: ByBlock, rates: ByBlock) -> Proposal:
-        grads = clipped({l: self.gradients(each) for l, each in contributions.items()}, self.clip_norm)
+        grads = clipped({l: self.gradients(contribution) for l, contribution in contributions.items()}, self.clip_norm)
         means = {l: states[l]["exp_avg"] for l in contributions}
         layers = {(l, i): layer for l, i, layer in self._layers(means, states, grads, contributions, rates)}
         rows, steps, checks = [], [states[l]["step"] for l in contributions if theta[l]], []
@@ -205,8 +205,8 @@ def step_(memory: LayerMemory, beta: float, rows: Sequence[Row], ok: Tensor | No
         options: Any = {"lr": lr, "beta1": beta, "beta2": BETAS[1], "eps": 1e-8, "weight_decay": decay}
         options["found_inf"] = None if ok is None else 1.0 - ok.float()
         torch._fused_adamw_(params, grads, means, squares, [], steps, **options, amsgrad=False, maximize=False)
-    for each in turned.values():
-        _turn(memory, beta, each, ok)
+    for group in turned.values():
+        _turn(memory, beta, group, ok)
 
 
 def _turn(memory: LayerMemory, beta: float, layers: Sequence[tuple[Row, Layer, Tensor]], ok: Tensor | None) -> None:

@@ -18,7 +18,7 @@ State = Any
 Contribution = Any
 """Tensors in lists, tuples and dicts: the contribution of one mini-batch to one block, as means over samples."""
 ByBlock = Mapping[int, Any]
-"""What each of several blocks has, by its number."""
+"""Values of several blocks, by number."""
 Rates = Mapping[str, Any]
 """The numbers of an update, see `WeightRule.update`."""
 Change = tuple[Sequence[Tensor], State]
@@ -54,7 +54,7 @@ class WeightRule:
     kinds = 1
 
     def __repr__(self) -> str:
-        """Its settings, by which runs and sites are distinguished."""
+        """Return the settings, by which runs and sites are distinguished."""
         options = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         return f"{type(self).__name__}({', '.join(f'{name}={describe(value)}' for name, value in options.items())})"
 
@@ -139,10 +139,10 @@ def _is_like(new: Any, old: Any) -> bool:
     return all(_is_like(a, b) for a, b in zip(new, old, strict=True))
 
 
-def finite(found: Mapping[int, Change]) -> Tensor:
+def finite(changes: Mapping[int, Change]) -> Tensor:
     """Return whether all changes and states are finite. Tensors of one shape are added first: fewer sums, which a
     compiler fuses."""
-    leaves = [t for t in pytree.tree_leaves(dict(found)) if isinstance(t, Tensor)]
+    leaves = [t for t in pytree.tree_leaves(dict(changes)) if isinstance(t, Tensor)]
     totals: dict[Any, Tensor] = {}
     for t in leaves:
         totals[t.shape] = totals[t.shape] + t if t.shape in totals else t
@@ -171,18 +171,18 @@ def parted(U: Tensor, parameters: Params) -> list[Tensor]:
 
 
 class Schedulable(torch.optim.Optimizer):
-    """What a learning-rate scheduler attaches to, for rules that are not optimizers of torch."""
+    """Optimizer that a learning-rate scheduler attaches to, for rules that are not optimizers of torch."""
 
     def __init__(self, groups: Sequence[dict[str, Any]]):
         super().__init__(list(groups) or [{"params": [torch.zeros(0)], "lr": 0.0}], {"differentiable": False})
         self._opt_called = True  # schedulers check this: the trainer's steps count as its own
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """RuntimeError: the trainer moves the weights."""
+        """Raise RuntimeError: the trainer moves the weights."""
         raise RuntimeError("the trainer moves the weights; call its step(x, y)")
 
     def register_step_pre_hook(self, hook: Any) -> Any:
-        """RuntimeError: no step of this object is taken, so that hooks would not be called."""
+        """Raise RuntimeError: no step of this object is taken, so that hooks would not be called."""
         raise RuntimeError("the trainer moves the weights, without this object's step; take altmin.LocalOptimizer")
 
     register_step_post_hook = register_step_pre_hook

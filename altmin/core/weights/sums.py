@@ -29,7 +29,7 @@ from altmin.core.weights.rule import Rates, WeightRule, as_matrix, parted
 
 
 class Sums:
-    """A and B of a least-squares problem z = W a whose samples come in parts, in float64 unless told otherwise; with a
+    """A and B of a least-squares problem z = W a whose samples come in parts, in float64 by default; with a
     bias a has a 1 appended."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, device: Any = None, dtype: Any = torch.float64):
@@ -62,7 +62,7 @@ class Sums:
 
 
 Fit = tuple[Tensor, Tensor]
-"""A change V of the weights, and the R after it, R - V A."""
+"""Change V of the weights, and the R after it, R - V A."""
 
 
 def sweep(A: Tensor, R: Tensor) -> Fit:
@@ -123,7 +123,7 @@ def descend(A: Tensor, R: Tensor, damping: Any, steps: int) -> Fit:
 
 
 class FittedMemory(WeightRule):
-    """Fits hidden Linear and convolution layers to their memory; other blocks, such as the output's, are trained by
+    """Fit of hidden Linear and convolution layers to their memory; other blocks, such as the output's, are trained by
     `rest`.
 
     forget: factor on the memory before each mini-batch; 1 is the paper's plain sum. steps: conjugate gradient steps of
@@ -168,7 +168,7 @@ class FittedMemory(WeightRule):
         return {"A": W.new_zeros(W.shape[1], W.shape[1]), "R": torch.zeros_like(W), "samples": samples}
 
     def measure(self, block: Block, parameters: Params, problem: Problem, kind: int = 0) -> dict[str, Tensor]:
-        """The means over samples of a a^T and r a^T."""
+        """Return the means over samples of a a^T and r a^T."""
         context = problem.context
         a, delta = block.core.maps[0].columns(problem.saved[0], problem.delta)
         weighted, n = context.weighted(a), context.samples(problem.delta)
@@ -200,6 +200,6 @@ class FittedMemory(WeightRule):
 
 
 def _fits(block: Block) -> bool:
-    """Whether the block's core is one map whose parameters are a matrix, all of it trained or all of it frozen."""
+    """Return whether the core is one map whose parameters are a matrix, all of it trained or all of it frozen."""
     alike = len({p.requires_grad for p in block.parameters()}) == 1
     return len(block.core.maps) == 1 and block.core.maps[0].is_linear and alike

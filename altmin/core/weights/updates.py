@@ -23,7 +23,7 @@ Problems = Mapping[int, Problem]
 
 
 class Updates:
-    """Binds rules to the blocks of a chain. states: by block. count: the number of updates so far. optimizer: what a
+    """Rules of the blocks of a chain. states: by block. count: the number of updates so far. optimizer: what a
     learning-rate scheduler attaches to."""
 
     def __init__(self, rule: WeightRule, chain: Chain, theta: Theta):
@@ -41,7 +41,7 @@ class Updates:
                 )
         self.count = self.samples = 0
         self.gathered: dict[int, Any] = {}
-        """By block: the sum of contributions times their numbers of samples."""
+        """Sum by block of contributions times their numbers of samples."""
         self.prepared: Proposal | None = None
         self.by_rule = [
             (rule, [l for l in self.rules if self.rules[l] is rule]) for rule in dict.fromkeys(self.rules.values())
@@ -68,14 +68,14 @@ class Updates:
         for l, rule in self.rules.items() if tied else ():
             if type(rule).measure is not WeightRule.measure and any(id(p) in tied for p in self.theta[l]):
                 self.chain.demand_untied(type(rule).__name__)
-            own = [i for i, p in enumerate(self.theta[l]) if id(p) not in seen]
-            if len(own) < len(self.theta[l]):
-                owned[l] = own
+            places = [i for i, p in enumerate(self.theta[l]) if id(p) not in seen]
+            if len(places) < len(self.theta[l]):
+                owned[l] = places
             seen |= {id(p) for p in self.theta[l]}
         return owned
 
     def own(self, l: int, parts: Sequence[Any]) -> Sequence[Any]:
-        """Return those of a block's parameters, or of what belongs to them, that no earlier block has."""
+        """Return the parts that belong to a block's parameters which no earlier block has."""
         return [parts[i] for i in self.owned[l]] if l in self.owned else parts
 
     def numbers(self) -> dict[int, dict[str, Any]]:
@@ -92,8 +92,8 @@ class Updates:
     def rates(self, samples: Any, kind: int, numbers: ByBlock | None = None) -> dict[int, dict[str, Any]]:
         """Return what `WeightRule.update` gets for every block. numbers: of the rules, None for the present ones."""
         rates = {}
-        for l, mine in (self.numbers() if numbers is None else numbers).items():
-            rates[l] = {**mine, "samples": samples, "kind": kind, "decayed": self.decayed[l]}
+        for l, options in (self.numbers() if numbers is None else numbers).items():
+            rates[l] = {**options, "samples": samples, "kind": kind, "decayed": self.decayed[l]}
         return rates
 
     def kind(self, step: int) -> int:
@@ -139,13 +139,13 @@ class Updates:
         those of the contributions, on which rules with several inner steps take the others."""
         changes = self._changes(theta, states, contributions, rates)
         for step in range(1, self.inner_steps):
-            left = [l for l in contributions if self.rules[l].inner_steps > step]
-            if not left:
+            blocks = [l for l in contributions if self.rules[l].inner_steps > step]
+            if not blocks:
                 break
             new, after = self._moved(theta, changes), {**states, **{l: state for l, (_, state) in changes.items()}}
-            rest = {l: problems[l].after(theta[l], new[l]) for l in left}
-            total = BucketedSum(rest[left[0]].context)
-            measured = self.measure(new, rest, total, rates[left[0]]["kind"])
+            rest = {l: problems[l].after(theta[l], new[l]) for l in blocks}
+            total = BucketedSum(rest[blocks[0]].context)
+            measured = self.measure(new, rest, total, rates[blocks[0]]["kind"])
             total.finish()
             for l, (more, state) in self._changes(new, after, measured, rates).items():
                 changes[l] = [a + b for a, b in zip(changes[l][0], more, strict=True)], state
@@ -156,14 +156,14 @@ class Updates:
         changes: dict[int, Change] = {}
         untied = self.untied(contributions)
         for rule, blocks in self.by_rule:
-            if mine := {l: untied[l] for l in blocks if l in untied}:
-                changes |= changes_of(rule, {l: self.own(l, theta[l]) for l in mine}, states, mine, rates)
+            if part := {l: untied[l] for l in blocks if l in untied}:
+                changes |= changes_of(rule, {l: self.own(l, theta[l]) for l in part}, states, part, rates)
         return changes
 
     def _moved(self, theta: Theta, changes: Mapping[int, Change]) -> list[list[Tensor]]:
         """Return the parameters of all blocks after changes of their own ones."""
         rows = [(self.own(l, self.theta[l]), moves) for l, (moves, _) in changes.items()]
-        moves = {id(p): move for params, each in rows for p, move in zip(params, each, strict=True)}
+        moves = {id(p): move for params, block_moves in rows for p, move in zip(params, block_moves, strict=True)}
         blocks = zip(self.theta, theta, strict=True)
         return [[q + moves.get(id(p), 0.0) for p, q in zip(params, old, strict=True)] for params, old in blocks]
 
@@ -187,16 +187,16 @@ class Updates:
             for l in self.owned:
                 theta[l] = self.own(l, theta[l])
             for rule, blocks in self.by_rule:
-                if mine := {l: untied[l] for l in blocks if l in untied}:
-                    proposals.append(rule.propose(theta, self.states, mine, rates))
+                if part := {l: untied[l] for l in blocks if l in untied}:
+                    proposals.append(rule.propose(theta, self.states, part, rates))
         if len(proposals) == 1:
             return proposals[0]
 
         def apply(ok: Tensor | None) -> None:
-            for each in proposals:
-                each.apply(ok)
+            for proposal in proposals:
+                proposal.apply(ok)
 
-        return Proposal(torch.stack([each.finite for each in proposals] or [torch.tensor(True)]).all(), apply)
+        return Proposal(torch.stack([proposal.finite for proposal in proposals] or [torch.tensor(True)]).all(), apply)
 
     def demand_pure(self, contributions: ByBlock, samples: Any, problems: Problems) -> None:
         """Raise ValueError if a rule writes into parameters or states where it is to return changes. Takes no step."""
@@ -230,11 +230,11 @@ class Updates:
     def gather(self, contributions: ByBlock, samples: int) -> None:
         """Add a part of a mini-batch; `apply` then makes the step of all parts. `Diverged`, and nothing is added, if it
         is not finite."""
-        for l, each in contributions.items():
-            if not all(bool(all_finite(torch.as_tensor(t))) for t in pytree.tree_leaves(each)):
+        for l, contribution in contributions.items():
+            if not all(bool(all_finite(torch.as_tensor(t))) for t in pytree.tree_leaves(contribution)):
                 raise Diverged(f"the contribution of block {l}", SMALLER)
-        for l, each in contributions.items():
-            scaled = pytree.tree_map(lambda t: t * samples, each)
+        for l, contribution in contributions.items():
+            scaled = pytree.tree_map(lambda t: t * samples, contribution)
             before = self.gathered.get(l)
             self.gathered[l] = scaled if before is None else pytree.tree_map(torch.add, before, scaled)
         self.samples += samples
@@ -244,7 +244,7 @@ class Updates:
         changes. `Diverged` if it would not be finite."""
         gathered, samples = self.gathered, self.samples
         self.forget()
-        means = {l: pytree.tree_map(lambda t: t / samples, each) for l, each in gathered.items()}
+        means = {l: pytree.tree_map(lambda t: t / samples, contribution) for l, contribution in gathered.items()}
         self.prepared = self.next(means, samples, {})
 
     def apply(self) -> None:
@@ -262,7 +262,7 @@ class Updates:
 
     def why_not_captured(self) -> str:
         """Return why an update cannot be recorded; empty if it can."""
-        return next((said for rule in self.rules.values() if (said := rule.why_not_captured())), "")
+        return next((reason for rule in self.rules.values() if (reason := rule.why_not_captured())), "")
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all states."""
@@ -275,7 +275,7 @@ class Updates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        """Load another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
         if set(state) != set(self.state_dict()) or not set(state["gathered"]) <= set(self.rules):
             raise ValueError(f"this is no state of the weights of {len(self.rules)} blocks: {state!r:.60}")
         states = matched(state["states"], self.states, "states of weights")
