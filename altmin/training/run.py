@@ -107,7 +107,7 @@ def fit_ensemble(
 
 
 def fit_one(run: RunConfig, samples: tuple[Any, Any], method: Method, history: History, callbacks: Any) -> History:
-    """`fit` by a config. samples: to learn from and to measure on. Rows are added to `history`, which is returned."""
+    """Run `fit` by a config. samples: to train and to evaluate on. Rows are added to `history`, which is returned."""
     steps: Any = method if isinstance(method, Recorded) else recorded(method, run.record, run.batch_size)
     try:
         _carry_out(run, samples, Single(steps), [(run.seed, history)], callbacks)
@@ -120,12 +120,12 @@ def fit_one(run: RunConfig, samples: tuple[Any, Any], method: Method, history: H
 def fit_members(
     run: RunConfig, samples: tuple[Any, Any], ensemble: Any, seeds: Sequence[int], callbacks: Any = None
 ) -> list[MemberHistory]:
-    """`fit_ensemble` by a config."""
+    """Run `fit_ensemble` by a config."""
     if len(seeds) != len(ensemble):
         raise ValueError(f"there are {len(ensemble)} members but {len(seeds)} seeds; give one for each")
-    for each in callbacks if isinstance(callbacks, Sequence) else [callbacks]:
-        if getattr(each, "for_one", False):
-            raise ValueError(f"{type(each).__name__} follows one model, not an ensemble; leave it out, or use fit")
+    for callback in callbacks if isinstance(callbacks, Sequence) else [callbacks]:
+        if getattr(callback, "for_one", False):
+            raise ValueError(f"{type(callback).__name__} follows one model, not an ensemble; leave it out, or use fit")
     histories = [MemberHistory() for _ in seeds]
     _carry_out(run, samples, ensemble, list(zip(seeds, histories, strict=True)), callbacks)
     return histories
