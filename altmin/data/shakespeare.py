@@ -41,7 +41,7 @@ class Text(Dataset):
     alphabet: str
     """The characters, in the order of their tokens."""
     parts: tuple[int, int, int]
-    """How many characters each split has."""
+    """Number of characters of training, validation and test."""
     sha256: str
 
     def encode(self, text: str) -> Tensor:

@@ -142,8 +142,8 @@ class Epochs:
 
     Stored samples come in an order of seed and epoch; ready-made batches keep their own order, the same for every
     member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its end.
-    each: whether members have batches of their own, which then have a dimension more in front. resumes: whether a run
-    can go on inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number and
+    per_member: whether each member has its own batches, with a dimension more in front. resumes: whether a run
+    can resume inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number and
     how many ranks there are, where each takes its rows of stored samples only.
     """
 
