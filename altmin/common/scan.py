@@ -11,8 +11,8 @@ HAS_KERNEL = find_spec("triton") is not None
 
 
 def scan(a: Tensor, b: Tensor, dim: int = 1, reverse: bool = False) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t along a dimension, with h_0 = 0; reverse: h_t = a_t h_{t+1} + b_t, from the last step to
-    the first. a and b have one shape. On a GPU one kernel, which has no derivative, or without triton about log2(T)
+    """Compute h_t = a_t h_{t-1} + b_t along a dimension, h_0 = 0; reverse: h_t = a_t h_{t+1} + b_t, from the last step
+    to the first. a and b have one shape. On a GPU one kernel, which has no derivative, or without triton about log2(T)
     rounds over all steps; on a CPU one step after the other, which is T operations instead of T log2(T).
 
     >>> scan(torch.full((1, 4), 0.5), torch.ones(1, 4)).tolist()
@@ -100,7 +100,7 @@ class Scan(torch.autograd.Function):
 
 
 def previous(t: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """t of the step before at every step, and 0 at the first; reverse: of the step after, and 0 at the last."""
+    """Return t of the step before at every step, and 0 at the first; reverse: of the step after, and 0 at the last."""
     rest = t.narrow(dim, int(reverse), t.shape[dim] - 1)
     zero = torch.zeros_like(t.narrow(dim, 0, 1))
     return torch.cat([rest, zero] if reverse else [zero, rest], dim)

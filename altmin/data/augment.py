@@ -14,11 +14,11 @@ class Drawn(Protocol):
     """An augmentation in two parts: numbers are drawn first, so that a recorded step can apply them."""
 
     def draw(self, samples: int, generator: torch.Generator) -> Tensor:
-        """A number for each sample, int64 (samples,), on the generator's device."""
+        """Draw a number for each sample, int64 (samples,), on the generator's device."""
 
     def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples and targets (samples, ...) as these numbers make them, on the device of x and of the same shapes and
-        types. Reads no number back to the processor and draws none."""
+        """Return samples and targets (samples, ...) augmented by these numbers, on the device of x, of the same shapes
+        and types. Reads no number back to the processor and draws none."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from altmin.explaining.trainers import random_state, trainer_of
 
 @dataclass
 class Finding:
-    """One block, or the loss.
+    """Graphs and estimates of one block, or of the loss.
 
     local: the modules that autograd differentiates, each by a graph of its own. escaped: how many tensors carried a
     graph out of such a module, or into it. discrete: activations without derivatives. estimates: how often an estimate

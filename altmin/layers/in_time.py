@@ -191,8 +191,8 @@ def sequences(name: str, x: Tensor, inputs: int, padded: bool) -> tuple[Tensor, 
 
 
 def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool = False) -> Tensor:
-    """h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if there are
-    any."""
+    """Return h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if
+    there are any."""
     x = (x.flip(1) if reverse else x).transpose(0, 1)
     parameters = [*weights[:2], *(weights[2:] or [x.new_zeros(len(weights[1]))] * 2)]
     if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the kernel

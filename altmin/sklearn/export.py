@@ -29,7 +29,7 @@ class Exported(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x - mean) / scale of each column."""
+    """Standardisation of each column: (x - mean) / scale."""
 
     mean: Tensor
     scale: Tensor

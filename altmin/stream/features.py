@@ -111,7 +111,7 @@ class RunningStatistics:
 
     @property
     def variance(self) -> Array:
-        """s / w, 0 of a feature that has not been seen."""
+        """Variance s / w, 0 of a feature that has not been seen."""
         return self.scatter / np.maximum(self.weight, 1.0)
 
     def grow(self, features: int, seen: bool | Sequence[bool] = False) -> None:

@@ -30,7 +30,7 @@ TRUST, RECENT = 0.1, 0.99
 
 
 class GaussNewtonNets:
-    """hidden: the widths of hidden layers, of rectified units. outputs: classes, or 0 for a regression of one target,
+    """Nets of rectified units. hidden: widths of hidden layers. outputs: classes, or 0 for a regression of one target,
     whose squared error is divided by its running mean. seed: of the initial weights. members: how many nets. start,
     forget, floor, walk: as of `altmin.methods.gauss_newton`; forget is that of the middle one of several nets."""
 

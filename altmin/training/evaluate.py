@@ -64,7 +64,7 @@ def r2(output: Tensor, y: Tensor) -> Tensor:
 
 
 def loss_sums(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return, for a loss that is a mean over what counts, a function that gives its sum and how much counts."""
+    """Return a function that gives the sum of a loss, itself a mean over the targets that count, and their number."""
 
     def total(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         counted = torch.tensor(len(y)) if y.is_floating_point() else (y >= 0).sum()

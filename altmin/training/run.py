@@ -94,7 +94,7 @@ def fit_ensemble(
     callbacks: Any = None,
     **settings: Any,
 ) -> list[MemberHistory]:
-    """Do what `fit` does for every member at once: one history for each, with the rows that `fit` would have given.
+    """Run `fit` for every member at once: one history for each, with the rows that `fit` would have given.
 
     `seeds` are the members' own and give the order in which each sees the data, as in `fit`; 0, 1, 2, ... if not given.
     Batches of an iterable are the same for all. A member's `seconds` are its share: those of the ensemble over the
