@@ -20,7 +20,7 @@ COMMANDS = {
     "doctor": ("Show what one step does to each block of a model, and advice.", "doctor mlp-20x100 --data mnist"),
     "data": ("List, fetch or verify the data sets.", "data fetch fashion-mnist"),
 }
-"""What each command does, and an example."""
+"""Description and example of each command."""
 
 
 ABOUT = (

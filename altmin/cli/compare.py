@@ -26,36 +26,36 @@ class Compare(options.Runs):
 
 
 @options.command(Compare)
-def compare(given: Compare) -> None:
+def compare(args: Compare) -> None:
     """Train with several methods and compare how they learn."""
-    output.check_writable(given.json_file, picture=given.plot)
-    device = options.prepare(given.device, given.threads, given.precision)
-    names = options.words(given.methods)
+    output.check_writable(args.json_file, picture=args.plot)
+    device = options.prepare(args.device, args.threads, args.precision)
+    names = options.words(args.methods)
     if not names:
         raise ValueError("--methods takes names, such as am-adam,adam")
-    of_methods = options.of_methods(given.set_, names)
-    run = given.config(device, epochs=given.epochs or 2)
-    samples = given.samples(run)
+    of_methods = options.of_methods(args.set_, names)
+    run = args.config(device, epochs=args.epochs or 2)
+    samples = args.samples(run)
     built = [build(replace(run, method=name, options=of_methods[name])) for name in names]
     per_epoch = batches_per_epoch(built[0].model, len(samples[0][0]), run.batch_size or 1)
     run = replace(run, eval_batches=run.eval_batches or early_batches(per_epoch))
-    seeds = range(given.seed, given.seed + given.seeds)
+    seeds = range(args.seed, args.seed + args.seeds)
     several = [replace(run, method=name, options=of_methods[name], seed=n) for n in seeds for name in names]
     with output.progress("compare") as tick:
         trained = train_runs(several, *samples, tick)
-    rows = [{"method": each.method, **row} for each, row in zip(several, trained, strict=True)]
+    rows = [{"method": config.method, **row} for config, row in zip(several, trained, strict=True)]
     config = {**settings_of(run, samples[0]), "device": str(device), "measure": "accuracy"}
     result: dict[str, Any] = {
-        **{"data": given.data, "model": given.model, "methods": names, "seeds": list(seeds)},
+        **{"data": args.data, "model": args.model, "methods": names, "seeds": list(seeds)},
         "config": {**config, "batches_per_epoch": per_epoch, "options": plain(of_methods)},
         "environment": output.environment(device),
         "runs": rows,
     }
     several_seeds = f", {len(seeds)} seeds: mean ± standard deviation" if len(seeds) > 1 else ""
-    output.show(table(result), f"{run.part} accuracy on {given.data}, {given.model}{several_seeds}")
-    if given.plot is not None:
-        output.write(given.plot, plot.draw(result, given.plot.suffix[1:]))
-    output.write_json(given.json_file, result)
+    output.show(table(result), f"{run.part} accuracy on {args.data}, {args.model}{several_seeds}")
+    if args.plot is not None:
+        output.write(args.plot, plot.draw(result, args.plot.suffix[1:]))
+    output.write_json(args.json_file, result)
     failed = [f"{row['method']}, seed {row['seed']}: {row['diverged']}" for row in rows if "diverged" in row]
     if failed:
         print("altmin:", "; ".join(failed), file=sys.stderr)
@@ -63,7 +63,7 @@ def compare(given: Compare) -> None:
 
 
 def early_batches(per_epoch: int) -> list[int]:
-    """Return when to evaluate in the first epoch: often at its start, and in some ten places later on.
+    """Return the batches of the first epoch after which to evaluate: many at its start, and some ten later on.
 
     >>> early_batches(250)
     [1, 2, 5, 10, 15, 25, 50, 75, 100, 125, 150, 175, 200, 225]
@@ -77,14 +77,14 @@ def table(result: Mapping[str, Any]) -> list[dict[str, str]]:
     rows, per_epoch = [], result["config"]["batches_per_epoch"]
     ends = [n * per_epoch for n in range(1, result["config"]["epochs"] + 1)]
     for method in result["methods"]:
-        own = [run for run in result["runs"] if run["method"] == method]
-        if any("diverged" in run for run in own):
+        runs = [run for run in result["runs"] if run["method"] == method]
+        if any("diverged" in run for run in runs):
             rows.append({"method": method, "seconds": "diverged"})
             continue
         curve = plot.learning_curve(result, method)
         cells = {f"{n} batches": _cell(curve[n], 4) for n in (EARLY, *ends[-EPOCHS:]) if n in curve}
-        cells["train loss"] = _cell([run["epochs"][-1]["train_loss"] for run in own], 4)
-        cells["seconds"] = _cell([sum(row["seconds"] for row in run["epochs"]) for run in own], 1)
+        cells["train loss"] = _cell([run["epochs"][-1]["train_loss"] for run in runs], 4)
+        cells["seconds"] = _cell([sum(row["seconds"] for row in run["epochs"]) for run in runs], 1)
         rows.append({"method": method, **cells})
     return rows
 

@@ -1,4 +1,4 @@
-"""`altmin data`: what data sets there are, and getting and checking their files."""
+"""`altmin data`: list the data sets, and download and verify their files."""
 
 from dataclasses import asdict
 from typing import Annotated, Literal
@@ -24,15 +24,15 @@ def data(what: What, name: Name = None, data_dir: DataDir = None, json_file: Jso
             print(f"fetched and verified {path}")
         print(f"{name} is at {datasets.describe(name or '', data_dir).where}")
     elif what == "list":
-        known = [datasets.describe(each, data_dir) for each in names]
-        output.show([_row(each) for each in known])
-        output.write_json(json_file, [asdict(each) for each in known])
+        known = [datasets.describe(dataset, data_dir) for dataset in names]
+        output.show([_row(description) for description in known])
+        output.write_json(json_file, [asdict(description) for description in known])
     else:
         checks = []
-        for each in names:
-            states = datasets.verify(each, data_dir)
+        for dataset in names:
+            states = datasets.verify(dataset, data_dir)
             if name or set(states.values()) != {"missing"}:
-                checks += [{"name": each, "state": state, "path": str(path)} for path, state in states.items()]
+                checks += [{"name": dataset, "state": state, "path": str(path)} for path, state in states.items()]
         output.show(checks)
         output.write_json(json_file, checks)
         if any(row["state"] != "sound" for row in checks):

@@ -21,18 +21,18 @@ class Doctor(options.Common):
 
 
 @options.command(Doctor)
-def doctor(given: Doctor) -> None:
+def doctor(args: Doctor) -> None:
     """Show what one step does to each block of a model, and what to do about it."""
-    output.check_writable(given.json_file)
-    device, of_method = options.prepare(given.device, given.threads), options.of_method(given)
-    known = data.dataset(given.data)
-    torch.manual_seed(given.seed)
-    net = models.create(given.model, known.sample_shape, known.classes, known.tokens).to(device)
-    x, y = data.load(given.data, "train", given.data_dir)
-    rows = epoch_order(len(x), given.seed, 0)[: given.batch_size]
-    explanation = explain(net, x[rows].to(device), y[rows].to(device), given.method, **of_method)
+    output.check_writable(args.json_file)
+    device, of_method = options.prepare(args.device, args.threads), options.of_method(args)
+    known = data.dataset(args.data)
+    torch.manual_seed(args.seed)
+    net = models.create(args.model, known.sample_shape, known.classes, known.tokens).to(device)
+    x, y = data.load(args.data, "train", args.data_dir)
+    rows = epoch_order(len(x), args.seed, 0)[: args.batch_size]
+    explanation = explain(net, x[rows].to(device), y[rows].to(device), args.method, **of_method)
     output.console().print(explanation.table())
     for line in explanation.advice:
         print(f"- {line}")
-    config = {"batch_size": given.batch_size, "options": plain(of_method)}
-    output.write_json(given.json_file, {**output.result(given, device, config), **explanation.to_dict()})
+    config = {"batch_size": args.batch_size, "options": plain(of_method)}
+    output.write_json(args.json_file, {**output.result(args, device, config), **explanation.to_dict()})

@@ -1,4 +1,4 @@
-"""`altmin evaluate`: how well a trained model does on a table, or on the test samples of a data set."""
+"""`altmin evaluate`: scores of a trained model on a table, or on the test samples of a data set."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class Evaluate(predict.Trained):
 
 
 @options.command(Evaluate)
-def evaluate(given: Evaluate) -> None:
+def evaluate(args: Evaluate) -> None:
     """Measure a trained model: accuracy and log loss of classes, R^2 and root mean squared error of numbers."""
-    output.check_writable(given.json_file, read=(given.file, given.data))
-    network, about, rows = given.load()
+    output.check_writable(args.json_file, read=(args.file, args.data))
+    network, about, rows = args.load()
     if about["table"] is None:
-        found, y = predict.outputs_of(network, rows[0]), rows[1]
-        right, log_loss = found.argmax(-1) == y, F.cross_entropy(found.flatten(0, -2), y.flatten())
+        outputs, y = predict.outputs_of(network, rows[0]), rows[1]
+        right, log_loss = outputs.argmax(-1) == y, F.cross_entropy(outputs.flatten(0, -2), y.flatten())
         scores, count = {"accuracy": float(right.double().mean()), "log_loss": float(log_loss)}, len(y)
     else:
         from altmin.sklearn import table_model
@@ -27,8 +27,8 @@ def evaluate(given: Evaluate) -> None:
         rows = tables.with_target(rows, about["table"]["target"])
         scores = table_model.scores(table_model.predict(network, about["table"], rows), rows, about["table"])
         count = len(rows)
-    name, device = given.data or about["data"], next(network.parameters()).device
+    name, device = args.data or about["data"], next(network.parameters()).device
     shown = {measure.replace("_", " "): f"{value:.5g}" for measure, value in scores.items()}
     output.show([{"": f"{about['model']} on {name}, {count:,} samples", **shown}])
     result = {"data": name, "model": about["model"], "trained_on": about["data"], "samples": count, **scores}
-    output.write_json(given.json_file, {**result, "environment": output.environment(device)})
+    output.write_json(args.json_file, {**result, "environment": output.environment(device)})

@@ -67,7 +67,7 @@ class Runs(Common):
 
     def config(self, device: torch.device, **more: Any) -> RunConfig:
         """Return the run that the options describe."""
-        settings = {each.name: getattr(self, each.name) for each in fields(RunConfig) if hasattr(self, each.name)}
+        settings = {field.name: getattr(self, field.name) for field in fields(RunConfig) if hasattr(self, field.name)}
         usual = "random-windows" if data.dataset(self.data).tokens else None
         settings |= {"device": device, "batch_size": self.batch_size or 200} | more
         settings["part"] = "validation" if self.validation else "test"
@@ -86,8 +86,8 @@ def command(options: type[Given]) -> Callable[[Callable[[Given], None]], Callabl
     """Make a function of a dataclass a command whose options are the dataclass's fields."""
 
     def decorate(function: Callable[[Given], None]) -> Callable[..., None]:
-        def call(**given: Any) -> None:
-            function(options(**given))
+        def call(**values: Any) -> None:
+            function(options(**values))
 
         call.__doc__ = function.__doc__
         call.__signature__ = inspect.signature(options)  # type: ignore[attr-defined]
@@ -120,17 +120,17 @@ def of_methods(pairs: Sequence[str] | None, names: Sequence[str]) -> dict[str, d
         method, _, option = name.rpartition(".")
         if method and method not in options:
             raise unknown("method in --set,", method, options)
-        for each in [method] if method else options:
-            if isinstance(options[each].get(option), bool) and not isinstance(value(text), bool):
-                raise ValueError(f"{option} of {each} is true or false, not {text!r}")
-            options[each][option] = value(text)
+        for name in [method] if method else options:
+            if isinstance(options[name].get(option), bool) and not isinstance(value(text), bool):
+                raise ValueError(f"{option} of {name} is true or false, not {text!r}")
+            options[name][option] = value(text)
     return options
 
 
-def of_method(given: Any) -> dict[str, Any]:
+def of_method(args: Any) -> dict[str, Any]:
     """Return every option of the one method of a command: `of_methods`, and --lr."""
-    options = of_methods(given.set_, [given.method])[given.method]
-    return options | ({} if given.lr is None else {"lr": given.lr})
+    options = of_methods(args.set_, [args.method])[args.method]
+    return options | ({} if args.lr is None else {"lr": args.lr})
 
 
 def value(text: str) -> Any:

@@ -34,7 +34,7 @@ def check_writable(*paths: Path | None, picture: Path | None = None, read: Seque
     if picture is not None:
         need("matplotlib", "plot", "a picture")
     seen = {Path(path).resolve() for path in read if path}
-    for path in (each for each in (*paths, picture) if each and not is_stream(each)):
+    for path in (path for path in (*paths, picture) if path and not is_stream(path)):
         target = path.resolve()
         if not os.access(target if target.exists() else target.parent, os.W_OK) or target.is_dir():
             raise PermissionError(f"{path} cannot be written: it is a folder, or its folder is not there or closed")
@@ -56,26 +56,26 @@ def write_json(path: Path | None, result: Any) -> None:
         write(path, (json.dumps(result, indent=2) + "\n").encode())
 
 
-def write_model(given: Any, network: nn.Module, **about: Any) -> None:
+def write_model(args: Any, network: nn.Module, **about: Any) -> None:
     """Write a trained model if --save-model asks for it. about: what `model_file.save` keeps besides the names."""
-    if given.save_model is not None:
-        model_file.save(given.save_model, network, {"model": given.model, "data": given.data, **about})
-        print(f"wrote {given.save_model}")
+    if args.save_model is not None:
+        model_file.save(args.save_model, network, {"model": args.model, "data": args.data, **about})
+        print(f"wrote {args.save_model}")
 
 
-def write_run(given: Any, result: Mapping[str, Any]) -> None:
+def write_run(args: Any, result: Mapping[str, Any]) -> None:
     """Print what was trained on what and the last epoch's numbers, and write the result if --json asks for it."""
     epochs = result["epochs"]
     last = {key.replace("_", " "): value for key, value in epochs[-1].items() if key not in ("epoch", "seconds")}
     values = ", ".join(f"{key} {value:.4f}" for key, value in last.items())
-    seconds, name = sum(row.get("seconds", 0) for row in epochs), f"{given.method}, {given.model}, {given.data}"
+    seconds, name = sum(row.get("seconds", 0) for row in epochs), f"{args.method}, {args.model}, {args.data}"
     print(f"{name}: {values} after {len(epochs)} epochs in {seconds:.1f} s")
-    write_json(given.json_file, result)
+    write_json(args.json_file, result)
 
 
-def result(given: Any, device: torch.device, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what every result has: the names and the seed, all settings, and where it was made."""
-    named = {key: getattr(given, key) for key in ("data", "model", "method", "seed")}
+def result(args: Any, device: torch.device, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of every result: the names and the seed, all settings, and the environment."""
+    named = {key: getattr(args, key) for key in ("data", "model", "method", "seed")}
     return {**named, "config": config, "environment": environment(device)}
 
 

@@ -1,4 +1,4 @@
-"""`altmin predict`: what a trained model says about rows of a table, or about the test samples of a data set."""
+"""`altmin predict`: predictions of a trained model for rows of a table, or for the test samples of a data set."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ class Trained:
     data_dir: options.DataDir = None
 
     def load(self) -> tuple[nn.Module, dict[str, Any], Any]:
-        """Return the network in the file, what is said of it, and the data: a data frame, or samples and labels."""
+        """Return the network in the file, its description, and the data: a data frame, or samples and labels."""
         device = options.prepare(self.device, None)
         network, about = model_file.load(self.file, self.model)
         if about["table"] is None:
@@ -59,28 +59,28 @@ class Predict(Trained):
 
 
 @options.command(Predict)
-def predict(given: Predict) -> None:
+def predict(args: Predict) -> None:
     """Predict the target of every row of a table, as CSV with a line for each row."""
-    output.check_writable(given.out, read=(given.file, given.data))
-    network, about, rows = given.load()
+    output.check_writable(args.out, read=(args.file, args.data))
+    network, about, rows = args.load()
     if about["tokens"]:
         raise ValueError(f"{about['model']} predicts the next character at each place, not one class of a row")
     if about["table"] is None:
-        found, classes = outputs_of(network, rows[0]).softmax(1).numpy(), list(range(about["outputs"]))
+        outputs, classes = outputs_of(network, rows[0]).softmax(1).numpy(), list(range(about["outputs"]))
     else:
         from altmin.sklearn import table_model
 
-        found, classes = table_model.predict(network, about["table"], rows), about["table"]["classes"]
-    predictions = found if classes is None else np.array(classes, dtype=object)[found.argmax(1)]
+        outputs, classes = table_model.predict(network, about["table"], rows), about["table"]["classes"]
+    predictions = outputs if classes is None else np.array(classes, dtype=object)[outputs.argmax(1)]
     columns = {"prediction": predictions.tolist()}
-    if given.probabilities and classes is not None:
-        columns |= {f"probability_{name}": part.tolist() for name, part in zip(classes, found.T, strict=True)}
+    if args.probabilities and classes is not None:
+        columns |= {f"probability_{name}": part.tolist() for name, part in zip(classes, outputs.T, strict=True)}
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
-    if given.out is None:
+    if args.out is None:
         print(text.getvalue(), end="")
     else:
-        output.write(given.out, text.getvalue().encode())
+        output.write(args.out, text.getvalue().encode())
 
 
 def outputs_of(network: nn.Module, x: Tensor) -> Tensor:

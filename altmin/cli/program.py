@@ -15,7 +15,7 @@ from altmin.common.errors import Diverged
 
 
 class Stopped(TyperGroup):
-    """Commands of which one that is stopped by Ctrl-C ends with one line and 130."""
+    """Group of commands that exit with one line and code 130 after Ctrl-C."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -48,9 +48,9 @@ class Program:
     def run(self, arguments: Sequence[str] | None = None) -> int:
         """Run a command and return its exit code: 0 if all went well, 1 if training diverged, 2 for a user's mistake,
         which is one line on standard error, 130 after Ctrl-C. A defect raises."""
-        given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+        args = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
         try:
-            code = self.group(given[0]).main(given, prog_name=self.name, standalone_mode=False)
+            code = self.group(args[0]).main(args, prog_name=self.name, standalone_mode=False)
             return code if isinstance(code, int) else 0
         except Diverged as error:
             say(self.name, str(error))

@@ -1,4 +1,4 @@
-"""The `altmin` command under torchrun: how many processes run it, and which of them speaks. Nothing here imports
+"""The `altmin` command under torchrun: the number of processes, and which of them prints. Nothing here imports
 torch."""
 
 import os

@@ -31,38 +31,38 @@ class Train(options.Runs):
 
 
 @options.command(Train)
-def train(given: Train) -> None:
+def train(args: Train) -> None:
     """Train a model and report how well it does. Under torchrun the processes share every mini-batch."""
     first, alone = torchrun.first(), torchrun.count() == 1
     if first:
-        output.check_writable(given.json_file, given.checkpoint, given.save_model, read=[given.data])
-    if Path(given.data).suffix:  # a table, such as rows.csv
-        tables.train(given)
+        output.check_writable(args.json_file, args.checkpoint, args.save_model, read=[args.data])
+    if Path(args.data).suffix:  # a table, such as rows.csv
+        tables.train(args)
         return
-    if given.record and not alone:
+    if args.record and not alone:
         raise ValueError("--record is for one process; leave it out under torchrun")
-    device = options.prepare(given.device, given.threads, given.precision)
-    record = given.record or (None if alone else False)
-    run = given.config(device, epochs=given.epochs or 1, options=options.of_method(given), record=record)
-    samples = given.samples(run)
+    device = options.prepare(args.device, args.threads, args.precision)
+    record = args.record or (None if alone else False)
+    run = args.config(device, epochs=args.epochs or 1, options=options.of_method(args), record=record)
+    samples = args.samples(run)
     ranks.start(device)
-    run = replace(run, resume=given.resume or _again(given))
-    with output.progress(f"{given.method} on {given.data}", first) as tick:
+    run = replace(run, resume=args.resume or _again(args))
+    with output.progress(f"{args.method} on {args.data}", first) as tick:
         show = EachBatch(lambda at: tick(at.batch, at.batches, f"loss {at.train_loss:.4f}"))
         row, method = train_run(run, *samples, [show], Distributed if torchrun.started() else lambda method: method)
     if not first:
         return
-    known = data.dataset(given.data)
+    known = data.dataset(args.data)
     about = {"sample_shape": known.sample_shape, "outputs": known.classes, "tokens": known.tokens}
-    output.write_model(given, method.model, **about)
-    config = {**settings_of(run, samples[0]), "device": str(device), "record": given.record}
+    output.write_model(args, method.model, **about)
+    config = {**settings_of(run, samples[0]), "device": str(device), "record": args.record}
     of_method = plain(run.options)
     config |= {"lr": of_method.pop("lr", None), "options": of_method}
-    found = {"batches": row["batches"], "epochs": row["epochs"]}
-    output.write_run(given, output.result(given, device, config) | found)
+    history = {"batches": row["batches"], "epochs": row["epochs"]}
+    output.write_run(args, output.result(args, device, config) | history)
 
 
-def _again(given: Train) -> bool:
+def _again(args: Train) -> bool:
     """Return whether torchrun has started the processes again, which then go on from the checkpoint."""
-    again = torchrun.restarted() and given.checkpoint is not None and given.checkpoint.exists()
+    again = torchrun.restarted() and args.checkpoint is not None and args.checkpoint.exists()
     return ranks.Ranks().total(again)[0] > 0

@@ -1,4 +1,4 @@
-"""Settings in one line of text, the same in every process: what tells one run from another."""
+"""Settings in one line of text, the same in every process, which distinguishes one run from another."""
 
 import functools
 import hashlib
@@ -22,8 +22,8 @@ def describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{kind(value)} {digest(value)}"
     if isinstance(value, functools.partial):
-        options = [describe(each) for each in value.args]
-        options += [f"{name}={describe(each)}" for name, each in sorted(value.keywords.items())]
+        options = [describe(arg) for arg in value.args]
+        options += [f"{name}={describe(arg)}" for name, arg in sorted(value.keywords.items())]
         return f"{describe(value.func)}({', '.join(options)})"
     if isinstance(value, nn.Module):
         parts: dict[str, Any] = {name: part for name, part in vars(value).items() if _plain(part)}
@@ -38,7 +38,7 @@ def describe(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it."""
+    """Convert a value to one that JSON can represent."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -53,10 +53,10 @@ def kind(x: Tensor) -> str:
 
 def digest(*parts: Tensor | str, size: int = 8) -> str:
     """A fingerprint of texts and of the bytes of tensors, one after the other: 2 `size` hexadecimal digits."""
-    found = hashlib.blake2b(digest_size=size)
+    hasher = hashlib.blake2b(digest_size=size)
     for part in parts:
-        found.update(part.encode(errors="surrogatepass") if isinstance(part, str) else _bytes(part))
-    return found.hexdigest()
+        hasher.update(part.encode(errors="surrogatepass") if isinstance(part, str) else _bytes(part))
+    return hasher.hexdigest()
 
 
 def _bytes(x: Tensor) -> Any:

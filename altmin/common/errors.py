@@ -29,7 +29,7 @@ def shown(value: Any, most: int = 60) -> str:
 
 
 def demand(of: str, name: str, value: Any, low: float = 0.0, above: bool = False, whole: bool = False) -> None:
-    """TypeError unless an option is a number, ValueError unless it is finite and at least `low`, or `above` it.
+    """Raise TypeError unless an option is a number, ValueError unless it is finite and at least `low`, or `above` it.
 
     whole: whether it must be a whole number.
 
@@ -58,7 +58,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ValueError:
 
 
 def demand_fraction(of: str, **numbers: float) -> None:
-    """ValueError for numbers that are not at least 0 and below 1."""
+    """Raise ValueError for numbers that are not at least 0 and below 1."""
     for name, value in numbers.items():
         demand(of, name, value)
         if value >= 1:

@@ -16,9 +16,9 @@ class Inputs:
     (4, 2, [(2, 3), (2, 3)])
     """
 
-    def __init__(self, given: Sequence[Tensor] | Mapping[str, Tensor]):
-        self.names = tuple(given) if isinstance(given, Mapping) else None
-        self.tensors = tuple(given.values() if isinstance(given, Mapping) else given)
+    def __init__(self, tensors: Sequence[Tensor] | Mapping[str, Tensor]):
+        self.names = tuple(tensors) if isinstance(tensors, Mapping) else None
+        self.tensors = tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)
         wrong = [type(t).__name__ for t in self.tensors if not isinstance(t, Tensor)]
         if wrong or not self.tensors:
             raise TypeError(
@@ -36,9 +36,9 @@ class Inputs:
         return self.map(lambda t: t[rows])
 
     def map(self, f: Callable[[Tensor], Tensor]) -> "Inputs":
-        """f of every tensor."""
-        found = [f(t) for t in self.tensors]
-        return Inputs(found if self.names is None else dict(zip(self.names, found, strict=True)))
+        """Apply f to every tensor."""
+        results = [f(t) for t in self.tensors]
+        return Inputs(results if self.names is None else dict(zip(self.names, results, strict=True)))
 
     def to(self, *args: Any, **kwargs: Any) -> "Inputs":
         return self.map(lambda t: t.to(*args, **kwargs))
@@ -65,8 +65,8 @@ class Inputs:
         return model(**dict(zip(self.names, self.tensors, strict=True)))
 
     def ordered(self, names: Sequence[str], leading: bool) -> "Inputs":
-        """In the order of these names. leading: whether they are the first arguments of the model; otherwise inputs
-        without names are refused."""
+        """Return the inputs in the order of these names. leading: whether they are the first arguments of the model;
+        otherwise inputs without names are refused."""
         if self.names is None and leading and len(self.tensors) == len(names):
             return self
         if self.names is None or set(self.names) != set(names):
@@ -82,7 +82,7 @@ Batch = Tensor | Inputs
 
 
 def as_inputs(x: Any) -> Any:
-    """A tuple, list or dict of tensors as `Inputs`; anything else as it is."""
+    """Return a tuple, list or dict of tensors as `Inputs`, anything else as it is."""
     several = isinstance(x, tuple | list) and any(isinstance(t, Tensor) for t in x)
     return Inputs(x) if several or isinstance(x, Mapping) else x
 

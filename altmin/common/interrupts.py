@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class InterruptsDeferred:
-    """Within, an interrupt waits for the end. Threads other than the main one get none, and nothing changes there.
+    """Defer an interrupt to the end of the block. Threads other than the main one get none; nothing changes there.
 
     >>> import signal
     >>> written = []

@@ -8,8 +8,8 @@ PACKAGES = {"sklearn": "scikit-learn", "pytorch_optimizer": "pytorch-optimizer"}
 
 
 def need(module: str, extra: str = "", what: str = "this") -> ModuleType:
-    """The module. ModuleNotFoundError in one sentence if its library is not installed: what needs it, and the extra of
-    altmin that brings it, for the folder of altmin's copy; without an extra the library itself is to be installed.
+    """Import a module. ModuleNotFoundError, if its library is not installed, names what needs it and the command that
+    installs it: the extra of altmin, in the folder of altmin's copy, or without an extra the library itself.
 
     >>> need("no_such_library", "plot", "a picture")
     Traceback (most recent call last):

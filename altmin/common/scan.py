@@ -11,8 +11,8 @@ HAS_KERNEL = find_spec("triton") is not None
 
 
 def scan(a: Tensor, b: Tensor, dim: int = 1, reverse: bool = False) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t along a dimension, with h_0 = 0; reverse: h_t = a_t h_{t+1} + b_t, from the last step to
-    the first. a and b have one shape. On a GPU one kernel, which has no derivative, or without triton about log2(T)
+    """Compute h_t = a_t h_{t-1} + b_t along a dimension, h_0 = 0; reverse: h_t = a_t h_{t+1} + b_t, from the last step
+    to the first. a and b have one shape. On a GPU one kernel, which has no derivative, or without triton about log2(T)
     rounds over all steps; on a CPU one step after the other, which is T operations instead of T log2(T).
 
     >>> scan(torch.full((1, 4), 0.5), torch.ones(1, 4)).tolist()
@@ -20,30 +20,30 @@ def scan(a: Tensor, b: Tensor, dim: int = 1, reverse: bool = False) -> Tensor:
     """
     if not b.is_cuda:
         return one_by_one(a, b, dim, reverse)
-    found: Tensor = (in_one_kernel if HAS_KERNEL else in_rounds)(a, b, dim, reverse)
-    return found
+    h: Tensor = (in_one_kernel if HAS_KERNEL else in_rounds)(a, b, dim, reverse)
+    return h
 
 
 def differentiable_scan(a: Tensor, b: Tensor, dim: int = 1, reverse: bool = False) -> Tensor:
-    """`scan` with derivatives."""
+    """Compute `scan` with derivatives."""
     if not b.is_cuda:
         return one_by_one(a, b, dim, reverse)
     if not HAS_KERNEL or torch.compiler.is_compiling() or forward_ad._current_level >= 0:  # what `Scan` cannot do
         return in_rounds(a, b, dim, reverse)
-    found: Tensor = Scan.apply(a, b, dim, reverse)
-    return found
+    h: Tensor = Scan.apply(a, b, dim, reverse)
+    return h
 
 
 def one_by_one(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    found: list[Tensor] = []
+    states: list[Tensor] = []
     steps = list(zip(a.unbind(dim), b.unbind(dim), strict=True))
     for a_t, b_t in reversed(steps) if reverse else steps:
-        found.append(torch.addcmul(b_t, a_t, found[-1]) if found else b_t)
-    return torch.stack(found[::-1] if reverse else found, dim)
+        states.append(torch.addcmul(b_t, a_t, states[-1]) if states else b_t)
+    return torch.stack(states[::-1] if reverse else states, dim)
 
 
 def in_rounds(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """In each round every step takes in what lies twice as far back."""
+    """Compute `scan` by doubling: in each round a step combines twice as many steps before it."""
     if reverse:
         return in_rounds(a.flip(dim), b.flip(dim), dim).flip(dim)
     steps, reach = b.shape[dim], 1
@@ -57,7 +57,7 @@ def in_rounds(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
 
 @torch.library.custom_op("altmin::scan", mutates_args=())
 def in_one_kernel(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """`scan` by one kernel, without a derivative. An operation of its own, so that compiled functions can have it."""
+    """Compute `scan` by one kernel, without a derivative: a custom operation, so that compiled functions can use it."""
     from altmin.common.scan_kernel import launch  # needs triton
 
     return launch(a, b, dim, reverse)
@@ -72,19 +72,19 @@ def _(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
 def _(info: Any, dims: Any, a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> tuple[Tensor, int]:
     pairs = zip((a, b), dims[:2], strict=True)
     a, b = (t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0) for t, d in pairs)
-    found: Tensor = in_one_kernel(a, b, dim + 1, reverse)
-    return found, 0
+    h: Tensor = in_one_kernel(a, b, dim + 1, reverse)
+    return h, 0
 
 
 class Scan(torch.autograd.Function):
-    """`in_one_kernel` under autograd, in reverse mode."""
+    """Autograd function of `in_one_kernel`, in reverse mode."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(a: Tensor, b: Tensor, dim: int, reverse: bool) -> Tensor:
-        found: Tensor = in_one_kernel(a, b, dim, reverse)
-        return found
+        h: Tensor = in_one_kernel(a, b, dim, reverse)
+        return h
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -93,14 +93,14 @@ class Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *v: Tensor) -> Any:
-        """With g_t = v_t + a_{t+1} g_{t+1} the gradients are g_t h_{t-1} at a_t and g_t at b_t."""
+        """Return the gradients g_t h_{t-1} at a_t and g_t at b_t, with g_t = v_t + a_{t+1} g_{t+1}."""
         (a, h), dim, reverse = ctx.saved_tensors, ctx.dim, ctx.reverse
         g = differentiable_scan(previous(a, dim, not reverse), v[0], dim, not reverse)
         return g * previous(h, dim, reverse), g, None, None
 
 
 def previous(t: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """t of the step before at every step, and 0 at the first; reverse: of the step after, and 0 at the last."""
+    """Return t of the step before at every step, and 0 at the first; reverse: of the step after, and 0 at the last."""
     rest = t.narrow(dim, int(reverse), t.shape[dim] - 1)
     zero = torch.zeros_like(t.narrow(dim, 0, 1))
     return torch.cat([rest, zero] if reverse else [zero, rest], dim)

@@ -12,7 +12,7 @@ CHUNK, FEATURES = 32, 64
 
 
 def launch(a: Tensor, b: Tensor, dim: int, reverse: bool) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t along a dimension, with h_0 = 0; reverse: from the last step to the first. Sums are in
+    """Compute h_t = a_t h_{t-1} + b_t along a dimension, h_0 = 0; reverse: from the last step to the first. Sums are in
     float32 at least."""
     a, b = a.contiguous(), b.contiguous()
     h = torch.empty_like(b)

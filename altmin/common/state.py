@@ -16,8 +16,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum")
 """Entries of an optimizer's state that torch's fused kernels go through beside the parameter, without a check."""
 
 
-def matched(new: Any, own: Any, what: str) -> Any:
-    """Return a copy of a state; ValueError, which names the entry, unless it has the structure of `own`: dicts the same
+def matched(new: Any, old: Any, what: str) -> Any:
+    """Return a copy of a state; ValueError, which names the entry, unless it has the structure of `old`: dicts the same
     keys, sequences the same length, tensors the same shape and type, and all else the same kind of value.
 
     >>> matched({"mu": 1.0, "steps": [3]}, {"mu": 0.5, "steps": [0]}, "Penalty")
@@ -26,22 +26,22 @@ def matched(new: Any, own: Any, what: str) -> Any:
     Traceback (most recent call last):
     ValueError: this is no state of Penalty: it has ['mu'], not ['mu', 'steps']
     """
-    if isinstance(own, Mapping):
-        if not isinstance(new, Mapping) or set(new) != set(own):
+    if isinstance(old, Mapping):
+        if not isinstance(new, Mapping) or set(new) != set(old):
             has = sorted(map(str, new)) if isinstance(new, Mapping) else type(new).__name__
-            raise ValueError(f"this is no state of {what}: it has {has}, not {sorted(map(str, own))}")
-        return {key: matched(new[key], value, f"{key} of {what}") for key, value in own.items()}
-    if isinstance(own, list | tuple):
-        if not isinstance(new, list | tuple) or len(new) != len(own):
-            raise ValueError(f"{what} must have {len(own)} entries, given {new!r:.60}")
-        return type(own)([matched(a, b, f"entry {i} of {what}") for i, (a, b) in enumerate(zip(new, own, strict=True))])
-    if isinstance(own, Tensor):
-        if not isinstance(new, Tensor) or (new.shape, new.dtype) != (own.shape, own.dtype):
-            given = f"{new.dtype} of shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
-            raise ValueError(f"{what} must be {own.dtype} of shape {tuple(own.shape)}, given {given}")
+            raise ValueError(f"this is no state of {what}: it has {has}, not {sorted(map(str, old))}")
+        return {key: matched(new[key], value, f"{key} of {what}") for key, value in old.items()}
+    if isinstance(old, list | tuple):
+        if not isinstance(new, list | tuple) or len(new) != len(old):
+            raise ValueError(f"{what} must have {len(old)} entries, given {new!r:.60}")
+        return type(old)([matched(a, b, f"entry {i} of {what}") for i, (a, b) in enumerate(zip(new, old, strict=True))])
+    if isinstance(old, Tensor):
+        if not isinstance(new, Tensor) or (new.shape, new.dtype) != (old.shape, old.dtype):
+            actual = f"{new.dtype} of shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
+            raise ValueError(f"{what} must be {old.dtype} of shape {tuple(old.shape)}, given {actual}")
         return new.detach().clone()
-    if not isinstance(new, (int, float) if isinstance(own, float) else type(own)):
-        raise ValueError(f"{what} must be like {own!r}, given {new!r:.60}")
+    if not isinstance(new, (int, float) if isinstance(old, float) else type(old)):
+        raise ValueError(f"{what} must be like {old!r}, given {new!r:.60}")
     return new
 
 
@@ -66,18 +66,18 @@ def load_optimizer(optimizer: Optimizer, state: Any, what: str) -> None:
     Moments must have the shapes of their parameters, and get their layout in memory: torch's fused kernels would write
     past the end. How steps are executed stays as it is.
     """
-    own = optimizer.state_dict()["param_groups"]
+    current = optimizer.state_dict()["param_groups"]
     groups = state["param_groups"] if isinstance(state, Mapping) and set(state) == {"state", "param_groups"} else []
-    if [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in own]:
+    if [len(group.get("params", ())) for group in groups] != [len(group["params"]) for group in current]:
         raise ValueError(f"{what} has other groups of parameters")
-    for group, mine in zip(groups, own, strict=True):
+    for group, mine in zip(groups, current, strict=True):
         if lacking := set(mine) - set(group) - {"param_names", "initial_lr"}:
             raise ValueError(f"{what} is that of another optimizer: it lacks {', '.join(sorted(lacking))}")
     params = [p for group in optimizer.param_groups for p in group["params"]]
     if not set(state["state"]) <= set(range(len(params))):
         raise ValueError(f"{what} has other parameters")
-    entries = {i: {k: _moment(k, t, params[i], what) for k, t in each.items()} for i, each in state["state"].items()}
-    execution = [{name: mine[name] for name in EXECUTION if name in mine} for mine in own]
+    entries = {i: {k: _moment(k, t, params[i], what) for k, t in entry.items()} for i, entry in state["state"].items()}
+    execution = [{name: mine[name] for name in EXECUTION if name in mine} for mine in current]
     groups = [{**group, **mine} for group, mine in zip(copy.deepcopy(groups), execution, strict=True)]
     optimizer.load_state_dict({"state": entries, "param_groups": groups})
 

@@ -1,4 +1,4 @@
-"""Objects that are as before at the end of a block: a model that is tried or evaluated, one that fails to change."""
+"""Contexts that restore an object at their end: a model that is tried or evaluated, one that fails to change."""
 
 import copy
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ def same_attributes(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
     >>> layer.in_features, changed
     (2, [('in_features', 2)])
     """
-    held = [each for m in model.modules() for each in (vars(m), m._parameters, m._buffers, m._modules)]
-    before: list[dict[str, Any]] = [dict(each) for each in held]
-    lists = [(each, each.copy()) for attributes in before for each in attributes.values() if type(each) is list]
+    dicts = [d for m in model.modules() for d in (vars(m), m._parameters, m._buffers, m._modules)]
+    before: list[dict[str, Any]] = [dict(d) for d in dicts]
+    lists = [(value, value.copy()) for attributes in before for value in attributes.values() if type(value) is list]
     changed: list[tuple[str, Any]] = []
     try:
         yield changed
     finally:
-        for each, items in lists:
-            each[:] = items
-        for now, then in zip(held, before, strict=True):
+        for value, items in lists:
+            value[:] = items
+        for now, then in zip(dicts, before, strict=True):
             changed += [
-                (name, then.get(name)) for name in then | now if then.get(name, held) is not now.get(name, held)
+                (name, then.get(name)) for name in then | now if then.get(name, dicts) is not now.get(name, dicts)
             ]
             now.clear()
             now.update(then)
@@ -52,8 +52,8 @@ def same_buffers(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Within, the model is in evaluation mode and no gradient is recorded; after it, each module has its mode again and
-    torch's random state is as it was."""
+    """Set the model to evaluation mode and record no gradient within; at the end restore the mode of each module and
+    torch's random state."""
     modes = {module: module.training for module in model.modules()}
     devices = {p.device for p in model.parameters() if p.is_cuda}
     model.eval()

@@ -1,5 +1,4 @@
-"""What learns tasks in sequence: a co-activation memory that keeps everything, and an output block that is remembered.
-
+"""Learners of tasks in sequence: a co-activation memory of all samples, and an output fitted to all samples.
 With the output's inputs f (a 1 appended) of all samples, and targets y, one for a sample's class and zero elsewhere,
 
     A = sum_t f_t f_t^T,   B = sum_t y_t f_t^T,   W = B (A + damping a I)^-1,   a the mean of A's diagonal:
@@ -28,8 +27,8 @@ from altmin.training.samples import Samples
 
 
 class Learner(Wrapper):
-    """A `Method` around `method`, with one call more: `end_task` comes after the last `end_epoch` of a task, with its
-    samples. Here it changes nothing: the method keeps what it has, such as its co-activation memory."""
+    """A `Method` around `method` with one more call: `end_task(samples)`, after the last `end_epoch` of a task. Here it
+    changes nothing: the method keeps its state, such as its co-activation memory."""
 
     def step(self, x: Tensor, y: Tensor) -> Any:
         return self.method.step(x, y)
@@ -81,7 +80,7 @@ class OutputRegression:
 
     @torch.no_grad()
     def step(self, x: Tensor, y: Tensor) -> LossOnly:
-        """Updates the memory. The loss is that of the layer as it was set last."""
+        """Update the memory. The loss is that of the layer as it was set last."""
         f = self.features(x)
         self.memory.add_labels(f, y)
         return LossOnly(nn.functional.cross_entropy(self.head(f), y))
@@ -114,8 +113,8 @@ class Beside(nn.Module):
 
 
 class Remembering(Learner):
-    """A method that trains the layers before the output, and an output that is fitted to the memory of all samples, of
-    what these layers make of them when they come and of fixed random features. Steps of the method use its own output
+    """A method that trains the layers before the output, and an output that is fitted to the memory of all samples: of
+    their features by these layers when they come, and of fixed random features. Steps of the method use its own output
     layer.
 
     width: the number of random features. seed: of their weights. `model` is the method's, until the first step; then
@@ -154,8 +153,8 @@ class Remembering(Learner):
             self.memory.fit(self.head, self.damping)
 
     def state_dict(self) -> dict[str, Any]:
-        own = {} if self.fitted is None else {"output": self.memory.state_dict()}
-        return super().state_dict() | own
+        output = {} if self.fitted is None else {"output": self.memory.state_dict()}
+        return super().state_dict() | output
 
 
 def learner(
@@ -172,8 +171,8 @@ def learner(
     for mini-batches of 200: change it in proportion to their size, or the output layer forgets. The other options
     are those of `FittedMemory`; the defaults are those of docs/continual.md.
 
-    The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and is not told when a
-    task ends. Its `state_dict` holds A and B - W A, from which a later run goes on.
+    The result is an ordinary method: it takes `step(x, y)`, `altmin.fit` and `continual.run`, and has no call at the
+    end of a task. Its `state_dict` holds A and B - W A, from which a later run goes on.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> learner(model).weights.forget

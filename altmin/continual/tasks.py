@@ -68,7 +68,7 @@ def average_accuracy(a: Accuracies) -> float:
 
 
 def average_so_far(a: Accuracies) -> list[float]:
-    """After each task the mean accuracy over the tasks seen so far.
+    """Return, after each task, the mean accuracy over the tasks seen so far.
 
     >>> average_so_far([[1.0], [0.5, 0.75]])
     [1.0, 0.625]
@@ -77,7 +77,7 @@ def average_so_far(a: Accuracies) -> list[float]:
 
 
 def forgetting(a: Accuracies) -> float:
-    """How much accuracy was lost: `mean_{j < T} (max_{k < T} a[k][j] - a[T][j])` (Chaudhry et al., 2018);
+    """Return the mean loss of accuracy, `mean_{j < T} (max_{k < T} a[k][j] - a[T][j])` (Chaudhry et al., 2018);
     0 for a single task. It is negative where later tasks helped earlier ones.
 
     >>> forgetting([[1.0], [0.5, 0.75]])
@@ -99,10 +99,10 @@ def run(
     after_task: Callable[[int], None] = lambda done: None,
 ) -> list[list[float]]:
     """Learn the tasks in turn, each in `epochs` passes over its samples; return `a[k][j]`, the accuracy on task j after
-    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A learner that has
-    `end_task` is told when a task ends, with its samples. Raises `Diverged`."""
+    task k (j <= k). The order of the samples depends on the seed, the task and the epoch alone. A learner's
+    `end_task`, if it has one, is called at the end of each task, with its samples. Raises `Diverged`."""
     seen: list[Samples] = []
-    found: list[list[float]] = []
+    accuracies: list[list[float]] = []
     for k, task in enumerate(sequence):
         x, y = task.train
         for epoch in range(epochs):
@@ -115,6 +115,6 @@ def run(
             if not p.isfinite().all():
                 raise Diverged(f"{name} in task {k + 1}")
         seen.append(task.evaluated)
-        found.append([accuracy(learner.model, samples) for samples in seen])
+        accuracies.append([accuracy(learner.model, samples) for samples in seen])
         after_task(k + 1)
-    return found
+    return accuracies

@@ -14,11 +14,11 @@ class Drawn(Protocol):
     """An augmentation in two parts: numbers are drawn first, so that a recorded step can apply them."""
 
     def draw(self, samples: int, generator: torch.Generator) -> Tensor:
-        """A number for each sample, int64 (samples,), on the generator's device."""
+        """Draw a number for each sample, int64 (samples,), on the generator's device."""
 
     def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples and targets (samples, ...) as these numbers make them, on the device of x and of the same shapes and
-        types. Reads no number back to the processor and draws none."""
+        """Return samples and targets (samples, ...) augmented by these numbers, on the device of x, of the same shapes
+        and types. Reads no number back to the processor and draws none."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CropFlip:
         return torch.randint(kinds, (samples,), generator=generator, device=generator.device)
 
     def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Raises ValueError unless x is a batch of images, (samples, channels, height, width)."""
+        """Crop and mirror. ValueError unless x is a batch of images, (samples, channels, height, width)."""
         if x.ndim != 4:
             raise ValueError(
                 f"crops are made of images, a batch of shape (samples, channels, height, width), given {tuple(x.shape)}"
@@ -81,15 +81,15 @@ class RandomWindows:
         return f"RandomWindows(context={self.context})"
 
     def draw(self, samples: int, generator: torch.Generator) -> Tensor:
-        """Where each window begins."""
+        """Draw the position at which each window begins."""
         beginnings = len(self.text) - self.context
         return torch.randint(beginnings, (samples,), generator=generator, device=generator.device)
 
     def apply(self, x: Tensor, y: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """The windows that begin there, and the tokens that follow each of theirs, on the device of x."""
+        """Return the windows that begin there, and for each of their tokens the next one, on the device of x."""
         text = self.text
-        found = text[drawn.to(text.device)[:, None] + torch.arange(self.context + 1, device=text.device)].to(x.device)
-        return found[:, :-1].contiguous(), found[:, 1:].contiguous()
+        windows = text[drawn.to(text.device)[:, None] + torch.arange(self.context + 1, device=text.device)].to(x.device)
+        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
 AUGMENTATIONS: dict[str, Callable[[Tensor, Tensor], Drawn]] = {

@@ -173,8 +173,8 @@ def cache_folder() -> Path:
 
 def data_folder(data_dir: Folder = None) -> Path:
     """Return the data folder: `data_dir`, else `$ALTMIN_DATA`, else the user's cache folder. It need not exist."""
-    given = data_dir or os.environ.get("ALTMIN_DATA")
-    return Path(given).expanduser() if given else cache_folder()
+    folder = data_dir or os.environ.get("ALTMIN_DATA")
+    return Path(folder).expanduser() if folder else cache_folder()
 
 
 def download(url: str, path: Path, sha256: str | None = None) -> None:
@@ -202,9 +202,9 @@ def verified(path: Path, checksum: str, algorithm: str = "sha256") -> bytes:
             content = file.read(LARGE)  # of a file that unpacks to more, a part with another checksum
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise Damaged(path, f"it cannot be unpacked ({error})") from None
-    found = hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()
-    if found != checksum:
-        raise Damaged(path, f"its content has {algorithm} {found}, expected {checksum}")
+    actual = hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()
+    if actual != checksum:
+        raise Damaged(path, f"its content has {algorithm} {actual}, expected {checksum}")
     return content
 
 

@@ -26,12 +26,12 @@ COMPLETE = "HIGGS.csv.gz"
 
 
 class PartialData(UserWarning):
-    """The samples are from a file with fewer rows than the data set has."""
+    """Warning that the samples are from a file with fewer rows than the data set has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Higgs(Dataset):
-    """`splits` are those of the complete file in file order: training, validation, test. sha256: of that file."""
+    """HIGGS. splits, in file order, and sha256 are those of the complete file."""
 
     sha256: str
 
@@ -54,13 +54,13 @@ class Higgs(Dataset):
         if _rows_in_name(path) is not None:
             self._read(path)
             return
-        if (found := digest(path)) != self.sha256:
-            raise Damaged(path, f"it has sha256 {found}, expected {self.sha256}")
+        if (actual := digest(path)) != self.sha256:
+            raise Damaged(path, f"it has sha256 {actual}, expected {self.sha256}")
 
     def describe(self, data_dir: Folder = None) -> Description:
         (path,) = self.files(data_folder(data_dir))
-        found = replace(super().describe(data_dir), where=str(path), splits=dict(self.splits_of(path)))
-        return found if _rows_in_name(path) is None else replace(found, state="partial")
+        description = replace(super().describe(data_dir), where=str(path), splits=dict(self.splits_of(path)))
+        return description if _rows_in_name(path) is None else replace(description, state="partial")
 
     def help_missing(self, path: Path, root: Path) -> str:
         """Return the message of `Dataset`, with the name that a partial file must have."""
@@ -98,8 +98,8 @@ class Higgs(Dataset):
             rows = self._read(path)
             with replacing(cache) as file:
                 np.save(file, rows)
-        found: np.memmap = np.load(cache, mmap_mode="r")
-        return found
+        array: np.memmap = np.load(cache, mmap_mode="r")
+        return array
 
     def _read(self, path: Path) -> np.ndarray:
         """Return the rows (n, 29) of a text. Damaged if it is malformed or has another number of rows."""

@@ -41,17 +41,17 @@ class Text(Dataset):
     alphabet: str
     """The characters, in the order of their tokens."""
     parts: tuple[int, int, int]
-    """How many characters each split has."""
+    """Number of characters of training, validation and test."""
     sha256: str
 
     def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int64. Raises ValueError for a character that the alphabet does not have."""
+        """Return the tokens of a text, int64. Raises ValueError for a character that the alphabet does not have."""
         if strange := sorted(set(text) - set(self.alphabet)):
             raise ValueError(f"{self.name} has no character {strange[0]!r}; it has {self.alphabet!r}")
         return torch.tensor([self.alphabet.index(character) for character in text], dtype=torch.int64)
 
     def decode(self, tokens: Iterable[int] | Tensor) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return "".join(self.alphabet[int(i)] for i in tokens)
 
     def files(self, root: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from altmin.explaining.trainers import random_state, trainer_of
 
 @dataclass
 class Finding:
-    """One block, or the loss.
+    """Graphs and estimates of one block, or of the loss.
 
     local: the modules that autograd differentiates, each by a graph of its own. escaped: how many tensors carried a
     graph out of such a module, or into it. discrete: activations without derivatives. estimates: how often an estimate
@@ -54,7 +54,7 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """True if no graph crosses a block: none leaves the one module in which it was made."""
+        """Return whether no graph crosses a block, that is, none leaves the module in which it was made."""
         return not any(finding.escaped for finding in self.findings)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ def audit(subject: nn.Module | AltMin, x: Tensor, y: Tensor, method: str = "am-a
     for l, block in enumerate(am.chain):
         finding = Finding(f"block {l} ({block})")
         for m in block.maps:
-            finding.local += [each.module._get_name() for each in m.inner if each.uses_autograd or _by_function(each)]
+            finding.local += [part.module._get_name() for part in m.inner if part.uses_autograd or _by_function(part)]
             for name in ("forward", "vjp", "jvp", "grads", "replay"):
                 _after(m, name, finding.count_graphs)
             if isinstance(m, Discrete):
@@ -121,7 +121,7 @@ def _by_function(m: Any) -> bool:
 
 
 def _boundary(result: Any) -> list[Tensor]:
-    """Return the tensors that a map's operation returns; of a module with a graph of its own those at its begin."""
+    """Return the tensors that a map's operation returns; for a module with its own graph, those at its start."""
     tensors: list[Tensor] = []
     for leaf in pytree.tree_leaves(result):
         if isinstance(leaf, Pass):

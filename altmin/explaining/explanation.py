@@ -68,7 +68,7 @@ class Explanation:
     advice: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
+        """Return the explanation as a dict for JSON."""
         return asdict(self)
 
     def table(self) -> Any:
@@ -158,7 +158,7 @@ def _rows(am: AltMin, stepped: AltMin, x: Batch, y: Tensor, reference: Mapping[s
                 modules=shortened([m.module._get_name() for m in block.maps]),
                 parameters=sum(p.numel() for p in theta),
                 output=tuple(values[l].shape[1:]),
-                autograd=tuple(m.module._get_name() for each in block.maps for m in each.inner if m.uses_autograd),
+                autograd=tuple(m.module._get_name() for part in block.maps for m in part.inner if m.uses_autograd),
                 movement=_over(math.sqrt(moved.squares[l]), norm([values[l]])) if hidden else None,
                 dead=_dead(chain, l, values[l]) if hidden else None,
                 taken=_over(norm([problem.upstream - problem.delta]), norm([problem.upstream])),
@@ -202,7 +202,7 @@ def _dead(chain: Chain, l: int, value: Tensor) -> float | None:
     follows."""
     for m in chain.blocks[l + 1].prelude.maps:
         if isinstance(m, ReLU):
-            axis = 1 if any(isinstance(each, Convolution) for each in chain.blocks[l].maps) else -1
+            axis = 1 if any(isinstance(part, Convolution) for part in chain.blocks[l].maps) else -1
             units = value.movedim(axis, -1).flatten(0, -2)
             return float((units <= 0).all(0).double().mean())
         if not m.selects:
@@ -260,5 +260,5 @@ def _idle(model: nn.Module) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    """Return three digits."""
+    """Format a number with three digits."""
     return "" if value is None else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""A trainer to experiment with: a copy, so that what is given stays as it is."""
+"""A copy of a trainer to experiment with, so that the original does not change."""
 
 import copy
 from collections.abc import Mapping
@@ -28,6 +28,6 @@ def trainer_of(subject: nn.Module | AltMin, method: str, options: Mapping[str, A
 
 
 def random_state(x: Any) -> AbstractContextManager[None]:
-    """Within, random numbers are drawn that will be drawn again afterwards."""
+    """Restore the state of the random numbers at the end."""
     device = getattr(x, "device", None)
     return torch.random.fork_rng([device] if device is not None and device.type == "cuda" else [])

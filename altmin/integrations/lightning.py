@@ -23,7 +23,7 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 
 
 def accuracy(output: Tensor, y: Tensor) -> Tensor:
-    """The part of the samples in the right class: outputs (samples, classes), labels (samples,)."""
+    """Return the fraction of samples classified correctly: outputs (samples, classes), labels (samples,)."""
     return (output.argmax(1) == y).float().mean()
 
 
@@ -62,7 +62,7 @@ class AltMinModule(pl.LightningModule):
         return self.model(x)
 
     def configure_optimizers(self) -> Any:
-        """The method as an optimizer, and the scheduler. Moments and memories follow the model to its device."""
+        """Return the method as an optimizer, and the scheduler. Moments and memories follow the model to its device."""
         self.method.load_state_dict(move_data_to_device(self.method.state_dict(), self.device))
         optimizer = MethodOptimizer(self.method)
         if self.scheduler is None:
@@ -71,7 +71,7 @@ class AltMinModule(pl.LightningModule):
         return [optimizer], [self.plan["scheduler"]]  # Lightning keeps its state; when it steps is left to us
 
     def on_fit_start(self) -> None:
-        """Joins the processes, if there are several. ValueError for a method or a strategy that takes one alone."""
+        """Set up several processes. ValueError for a method or a strategy that supports only one."""
         self.distributed = None  # of a fit before that was interrupted
         if self.trainer.world_size == 1:
             return
@@ -81,8 +81,8 @@ class AltMinModule(pl.LightningModule):
                 f"use devices=1, given {self.trainer.world_size}"
             )
         if not isinstance(self.trainer.strategy, DDPStrategy):
-            given = type(self.trainer.strategy).__name__
-            raise ValueError(f'AltMinModule trains in several processes with strategy="ddp", given {given}')
+            strategy = type(self.trainer.strategy).__name__
+            raise ValueError(f'AltMinModule trains in several processes with strategy="ddp", given {strategy}')
         self.distributed = Distributed(self.method)
 
     def on_fit_end(self) -> None:
@@ -106,7 +106,7 @@ class AltMinModule(pl.LightningModule):
         return self.distributed.step_share(x, y, rank * len(x), size * len(x))
 
     def on_train_epoch_end(self) -> None:
-        """A scheduler that watches a metric, which is known only after validation."""
+        """Step a scheduler that monitors a metric, which is known only after validation."""
         known = self.trainer.callback_metrics
         if self._due("epoch", self.current_epoch + 1, watching=True):
             if self.plan["monitor"] not in known:

@@ -9,7 +9,7 @@ from altmin.methods.protocol import Method
 
 
 class MethodOptimizer(torch.optim.Optimizer):
-    """`step(closure)` runs the closure, in which the method takes its own step, and returns what it returns.
+    """Optimizer whose `step(closure)` runs the closure, in which the method takes its step, and returns its result.
 
     The groups are those of `method.optimizer`, so a scheduler attached here moves the method's learning rate; a method
     that has none gets one group with the rate 0. `state_dict` is the method's: moments, memories, penalty.
@@ -33,21 +33,21 @@ class MethodOptimizer(torch.optim.Optimizer):
         self._share()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """What the closure returns. ValueError without one: the method's step needs the mini-batch."""
+        """Return the closure's result. ValueError without one: the method's step needs the mini-batch."""
         if closure is None:
             raise ValueError("a method of altmin steps on a mini-batch: use step(lambda: method.step(x, y))")
-        found = closure()
+        result = closure()
         self._share()
-        return found
+        return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: a method sets its gradients in each step."""
+        """Do nothing: a method sets its gradients in each step."""
 
     def state_dict(self) -> dict[str, Any]:
         return self.method.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from another's `state_dict`; one that does not fit is a ValueError, and nothing changes."""
+        """Load a `state_dict`; ValueError, and nothing changes, for one that does not fit."""
         self.method.load_state_dict(state_dict)
         self._share()
 
@@ -55,6 +55,6 @@ class MethodOptimizer(torch.optim.Optimizer):
         return {**super().__getstate__(), "method": self.method}
 
     def _share(self) -> None:
-        """Takes over groups and state of the method's optimizer, which makes new ones when it loads a state."""
+        """Share groups and state with the method's optimizer, which makes new ones when it loads a state."""
         if self.method.optimizer is not None:
             self.param_groups, self.state = self.method.optimizer.param_groups, self.method.optimizer.state

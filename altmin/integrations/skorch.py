@@ -17,13 +17,13 @@ from skorch.utils import to_tensor
 
 
 class AltMinTraining(NeuralNet):
-    """What the two nets below share: the method in the place of the optimizer, and its step in that of backprop."""
+    """Base class of the two nets: the method in the place of the optimizer, and its step in that of backprop."""
 
     def __init__(self, module: Any, *args: Any, optimizer: str = "am-adam", lr: float | None = None, **kwargs: Any):
         super().__init__(module, *args, optimizer=optimizer, lr=lr, **kwargs)
 
     def initialize_optimizer(self, *_: Any) -> Any:
-        """Makes the method for `module_` and `criterion_`. lr: that of the net; None leaves it to the method."""
+        """Create the method for `module_` and `criterion_`. lr: that of the net; None is the method's default."""
         if any(isinstance(callback, GradientNormClipping) for _, callback in self.callbacks_):
             raise ValueError("GradientNormClipping has no gradients to clip here; use a weight rule with clip_norm")
         options = {"loss": self.criterion_, **self.get_params_for("optimizer")}
@@ -33,7 +33,7 @@ class AltMinTraining(NeuralNet):
         return self
 
     def train_step(self, batch: Any, **fit_params: Any) -> dict[str, Any]:
-        """One step of the method. "y_pred" is made, in evaluation mode, only if a callback scores training batches."""
+        """Take a step. "y_pred" is computed, in evaluation mode, only if a callback scores training batches."""
         scored = any(getattr(callback, "on_train", False) for _, callback in self.callbacks_)
         y_pred = self.evaluation_step(batch) if scored else None
         self._set_training(True)
@@ -41,9 +41,9 @@ class AltMinTraining(NeuralNet):
         metrics = self.optimizer_.step(lambda: self.optimizer_.method.step(x, y))
         return {"loss": metrics.loss, "y_pred": y_pred}
 
-    def run_single_epoch(self, iterator: Any, training: bool, *given: Any, **fit_params: Any) -> None:
-        """Calls the method's `end_epoch` after a pass over the training samples, before those of validation."""
-        super().run_single_epoch(iterator, training, *given, **fit_params)
+    def run_single_epoch(self, iterator: Any, training: bool, *args: Any, **fit_params: Any) -> None:
+        """Call the method's `end_epoch` after a pass over the training samples, before those of validation."""
+        super().run_single_epoch(iterator, training, *args, **fit_params)
         if training:
             self.optimizer_.method.end_epoch()
 

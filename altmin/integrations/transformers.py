@@ -37,7 +37,7 @@ class AltMinTrainer(Trainer):
         self.add_callback(_EndEpoch(method))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """The method's step for one mini-batch; returns the loss before it."""
+        """Take the method's step on one mini-batch and return the loss before it."""
         model.train()
         x, y = self._divided(self._prepare_inputs(inputs))
         loss: Tensor = self.method.step(x, y).loss
@@ -46,7 +46,7 @@ class AltMinTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The method's loss, for evaluation; with the outputs as "logits" if these are asked for."""
+        """Return the method's loss, for evaluation; with `return_outputs` also the outputs as "logits"."""
         x, y = self._divided(inputs)
         output = model(**x)
         loss = self.method.loss(output, y)  # type: ignore[attr-defined]
@@ -60,7 +60,7 @@ class AltMinTrainer(Trainer):
 
 
 class _StepTaken(MethodOptimizer):
-    """`Trainer` calls step() after `training_step`, which has taken the method's step by then."""
+    """Optimizer whose step, which `Trainer` calls after `training_step`, does not train: that has been done."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         super().step(closure or (lambda: None))
@@ -75,9 +75,9 @@ class _EndEpoch(TrainerCallback):
 
 
 def _check(args: TrainingArguments) -> None:
-    given = {"max_grad_norm": 0, "gradient_accumulation_steps": 1, "bf16": False, "fp16": False, "world_size": 1}
+    required = {"max_grad_norm": 0, "gradient_accumulation_steps": 1, "bf16": False, "fp16": False, "world_size": 1}
     remedies = {"max_grad_norm": "; clip by the method, as LocalAdam(clip_norm=1.0)"}
-    for name, wanted in given.items():
+    for name, wanted in required.items():
         if (value := getattr(args, name)) != wanted:
             remedy = remedies.get(name, "")
             raise ValueError(f"AltMinTrainer takes {name}={wanted}, given {value}{remedy}")

@@ -12,7 +12,7 @@ STEPS = (1.0, 0.6239, 0.3672, 0.2101)
 
 
 class FewBits(nn.Module):
-    """What `QuantisedLinear` and `QuantisedConv2d` have in common: the weights that they use are a q, with q one of the
+    """Base class of `QuantisedLinear` and `QuantisedConv2d`. The weights that they use are a q, with q one of the
     2^bits odd integers around 0 and a > 0 a number for each output, a fixed multiple of the mean of its |w|.
 
     w is the parameter that is trained. Backward, it gets the gradient of a q, unchanged: an estimate, since q has no

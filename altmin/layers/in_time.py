@@ -109,7 +109,7 @@ class LayerDropout(nn.Dropout):
 
     @training.setter
     def training(self, mode: bool) -> None:
-        """Changes nothing: the mode is that of the recurrent module."""
+        """Ignore the mode, which is that of the recurrent module."""
 
 
 class Readout(nn.Linear):
@@ -191,14 +191,14 @@ def sequences(name: str, x: Tensor, inputs: int, padded: bool) -> tuple[Tensor, 
 
 
 def _one_layer(mode: str, x: Tensor, weights: Sequence[Tensor], reverse: bool = False) -> Tensor:
-    """h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if there are
-    any."""
+    """Return h_1..h_T (samples, steps, hidden) of one layer in one direction; weights: U and W, and the biases if
+    there are any."""
     x = (x.flip(1) if reverse else x).transpose(0, 1)
-    given = [*weights[:2], *(weights[2:] or [x.new_zeros(len(weights[1]))] * 2)]
+    parameters = [*weights[:2], *(weights[2:] or [x.new_zeros(len(weights[1]))] * 2)]
     if torch._C._functorch.maybe_current_level() is not None:  # torch.func has no rule for the kernel
-        h: Tensor = Recurrences.apply(mode, x, *given)
+        h: Tensor = Recurrences.apply(mode, x, *parameters)
     else:
-        h = recurrence(mode, x, *given, train=torch.is_grad_enabled())
+        h = recurrence(mode, x, *parameters, train=torch.is_grad_enabled())
     return h.transpose(0, 1).flip(1) if reverse else h.transpose(0, 1)
 
 
@@ -209,5 +209,5 @@ def _by_layers(rnn: nn.RNNBase, x: Tensor) -> Tensor:
         ends = [f"l{i}", f"l{i}_reverse"][: 1 + rnn.bidirectional]
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if rnn.bias else 2]
         weights = [[getattr(rnn, f"{name}_{end}") for name in names] for end in ends]
-        x = torch.cat([_one_layer(rnn.mode, x, each, bool(k)) for k, each in enumerate(weights)], -1)
+        x = torch.cat([_one_layer(rnn.mode, x, w, bool(k)) for k, w in enumerate(weights)], -1)
     return x

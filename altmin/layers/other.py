@@ -46,7 +46,7 @@ class View(nn.Module):
 
 
 class Scale(nn.Module):
-    """x times a number.
+    """Multiplication of x by a number.
 
     >>> Scale(0.5)(torch.ones(2))
     tensor([0.5000, 0.5000])

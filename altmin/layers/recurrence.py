@@ -31,16 +31,16 @@ def _(mode: str, x: Tensor, U: Tensor, W: Tensor, b: Tensor, b2: Tensor) -> Tens
 
 
 @opaque_recurrence.register_vmap
-def _(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[Tensor, int]:
-    return Recurrences.vmap(info, dims, mode, *given)
+def _(info: Any, dims: Any, mode: str, *tensors: Tensor) -> tuple[Tensor, int]:
+    return Recurrences.vmap(info, dims, mode, *tensors)
 
 
 class Recurrences(torch.autograd.Function):
     """`recurrence` inside `torch.func`, which has no rule for the kernel: the members of an ensemble one by one."""
 
     @staticmethod
-    def forward(mode: str, *given: Tensor) -> Tensor:
-        return recurrence(mode, *given)
+    def forward(mode: str, *tensors: Tensor) -> Tensor:
+        return recurrence(mode, *tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -52,31 +52,31 @@ class Recurrences(torch.autograd.Function):
         return None, *_Backward.apply(ctx.mode, *ctx.saved_tensors, v)
 
     @staticmethod
-    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[Tensor, int]:
-        members = _members(given, dims[1:], info.batch_size)
-        return torch.stack([recurrence(mode, *each) for each in members]), 0
+    def vmap(info: Any, dims: Any, mode: str, *tensors: Tensor) -> tuple[Tensor, int]:
+        members = _members(tensors, dims[1:], info.batch_size)
+        return torch.stack([recurrence(mode, *member) for member in members]), 0
 
 
 class _Backward(torch.autograd.Function):
     """J^T v for the input and every weight, by the kernel's own derivative."""
 
     @staticmethod
-    def forward(mode: str, *given: Tensor) -> tuple[Tensor, ...]:
+    def forward(mode: str, *tensors: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
-            leaves = [t.detach().requires_grad_() for t in given[:-1]]
-            return torch.autograd.grad(recurrence(mode, *leaves, train=True), leaves, given[-1])
+            leaves = [t.detach().requires_grad_() for t in tensors[:-1]]
+            return torch.autograd.grad(recurrence(mode, *leaves, train=True), leaves, tensors[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info: Any, dims: Any, mode: str, *given: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        each = [_Backward.forward(mode, *member) for member in _members(given, dims[1:], info.batch_size)]
-        return tuple(torch.stack(grads) for grads in zip(*each, strict=True)), (0,) * len(each[0])
+    def vmap(info: Any, dims: Any, mode: str, *tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        gradients = [_Backward.forward(mode, *member) for member in _members(tensors, dims[1:], info.batch_size)]
+        return tuple(torch.stack(grads) for grads in zip(*gradients, strict=True)), (0,) * len(gradients[0])
 
 
-def _members(given: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:
+def _members(tensors: Sequence[Tensor], dims: Sequence[int | None], n: int) -> list[list[Tensor]]:
     """The arguments of each member."""
-    pairs = list(zip(given, dims, strict=True))
+    pairs = list(zip(tensors, dims, strict=True))
     return [[t if dim is None else t.select(dim, i) for t, dim in pairs] for i in range(n)]

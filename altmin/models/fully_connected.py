@@ -40,12 +40,12 @@ def binary_mlp(
 
     Raises ValueError if `activations` and `hidden` differ in length.
     """
-    each = [activations] * len(hidden) if callable(activations) else list(activations)
-    if len(each) != len(hidden):
+    kinds = [activations] * len(hidden) if callable(activations) else list(activations)
+    if len(kinds) != len(hidden):
         raise ValueError(
-            f"activations has {len(each)} entries for {len(hidden)} hidden layers; give one for each, or one for all"
+            f"activations has {len(kinds)} entries for {len(hidden)} hidden layers; give one for each, or one for all"
         )
-    net = _net([inputs, *hidden], outputs, each, "linear", dropout)
+    net = _net([inputs, *hidden], outputs, kinds, "linear", dropout)
     layers: list[nn.Module] = []
     for i, m in enumerate(net):
         few = bits is not None and isinstance(m, nn.Linear) and 1 < i < len(net) - 1

@@ -44,7 +44,7 @@ READS: dict[str, tuple[Callable[[tuple[int, ...]], bool], str, str]] = {
         (lambda shape: len(shape) == 2, "sequences of steps x features", "--data mnist-rows"),
     ),
 }
-"""Of models that take samples of some shapes only: which ones, in words too, and what to choose for others."""
+"""Models restricted to some sample shapes: a test of the shape, its description, and an alternative."""
 STEPS = functools.partial(Staircase, 4)
 MAKERS: dict[str, Callable[..., nn.Sequential]] = {
     "linear": lambda shape, outputs: mlp(math.prod(shape), [], outputs),

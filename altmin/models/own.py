@@ -15,10 +15,10 @@ CONTRACT = "module:function names a function (sample_shape, classes) -> nn.Modul
 
 
 def imported(name: str, sample_shape: Sequence[int], outputs: int, tokens: bool = False) -> nn.Module:
-    """What the function gives for samples of this shape; it has to give `outputs` numbers for each.
+    """Return the model of the function for samples of this shape, with `outputs` outputs for each.
 
     ValueError or TypeError in one sentence if there is no such module or function, or if it gives something else. An
-    error inside the function is not touched.
+    error inside the function propagates.
     """
     shape = tuple(sample_shape)
     model = _function(name)(shape, outputs)
@@ -33,14 +33,14 @@ def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
         raise ValueError(f"{CONTRACT}, given {name!r}")
     module, _, function = name.partition(":")
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise ValueError(
             f"there is no module {module} for the model {name}; give my_models:build for build in my_models.py"
         ) from None
-    made = getattr(found, function, None)
+    made = getattr(loaded, function, None)
     if made is None:
         raise ValueError(f"module {module} has no function {function!r}; {CONTRACT}")
     if not callable(made):
@@ -57,15 +57,15 @@ def _function(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
 
 
 def _check(name: str, model: nn.Module, x: torch.Tensor, outputs: int) -> None:
-    """ValueError unless the model gives (samples, outputs), or for tokens (samples, ..., outputs)."""
+    """Raise ValueError unless the model gives (samples, outputs), or for tokens (samples, ..., outputs)."""
     try:
         with evaluating(model):
-            found = model(x)
+            output = model(x)
     except (RuntimeError, ValueError, TypeError) as error:
         words = str(error).partition("\n")[0]
         raise ValueError(f"the model {name} cannot take samples of shape {tuple(x.shape[1:])}: {words}") from None
-    shape = tuple(getattr(found, "shape", ()))
+    shape = tuple(getattr(output, "shape", ()))
     tokens = not x.is_floating_point()
     if math.prod(shape) != (x.numel() if tokens else len(x)) * outputs or (not tokens and shape != (len(x), outputs)):
-        given = shape if isinstance(found, torch.Tensor) else type(found).__name__
-        raise ValueError(f"the model {name} gives {given} for {len(x)} samples, {(len(x), outputs)} is expected")
+        actual = shape if isinstance(output, torch.Tensor) else type(output).__name__
+        raise ValueError(f"the model {name} gives {actual} for {len(x)} samples, {(len(x), outputs)} is expected")

@@ -35,7 +35,7 @@ def gru(
 def lstm(
     hidden: int, layers: int = 1, inputs: int = 1, outputs: int = 10, padded: bool = False, **options: Any
 ) -> nn.Sequential:
-    """As `gru`, with an `nn.LSTM`."""
+    """Return the model of `gru` with an `nn.LSTM`."""
     return _classifier(nn.LSTM(inputs, hidden, layers, batch_first=True, **options), outputs, padded)
 
 

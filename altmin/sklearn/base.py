@@ -1,4 +1,4 @@
-"""What the estimators share: settings, checks of tables, and how a network is made and trained."""
+"""Base class of the estimators: settings, checks of tables, and the making and training of a network."""
 
 import copy
 from collections.abc import Sequence
@@ -67,13 +67,13 @@ class Estimator(BaseEstimator):
         with changed(self) as new:
             y, rows = new._read(X, y, sample_weight, first=True)
             train: Any = slice(None)
-            held: Any = None
+            val: Any = None
             if self.early_stopping:
                 with new._training.random_numbers():
                     seed = int(torch.randint(2**31 - 1, ()))
                 part, strata = self.validation_fraction, y if type(new._targets) is Labels else None
-                train, held = train_test_split(np.arange(len(y)), test_size=part, random_state=seed, stratify=strata)
-            watched = None if held is None else rows.some(held)
+                train, val = train_test_split(np.arange(len(y)), test_size=part, random_state=seed, stratify=strata)
+            watched = None if val is None else rows.some(val)
             new._training.fit(rows.some(train), watched, self.epochs, self.tol, self.patience, bool(self.verbose))
             new._keep()
         return self
@@ -129,8 +129,8 @@ class Estimator(BaseEstimator):
             module = copy.deepcopy(make) if isinstance(make, nn.Module) else make(columns, self._targets.outputs)
             generator = torch.get_rng_state()
         module = module.to(self.device, torch.float32 if single else torch.float64).eval()
-        given = settings.method_options(self, self._targets) | copy.deepcopy(self.options or {})
-        method = methods.create(self.method, module, **given)
+        options = settings.method_options(self, self._targets) | copy.deepcopy(self.options or {})
+        method = methods.create(self.method, module, **options)
         return Training(method, self._targets.loss, self.batch_size, generator)
 
     def _keep(self) -> None:
@@ -165,11 +165,11 @@ class Estimator(BaseEstimator):
         return Exported(prepare, self.module_, self._targets.head(), self.n_features_in_)
 
     def _answers(self, X: Any) -> np.ndarray:
-        """Return what `head` makes of the network's outputs. ValueError if these are not finite."""
+        """Return `head` of the network's outputs. ValueError if it is not finite."""
         X = self._table(X)
-        found: np.ndarray = self._targets.head()(self._training.outputs(X).cpu()).numpy()
-        demand_finite(found)
-        return found
+        outputs: np.ndarray = self._targets.head()(self._training.outputs(X).cpu()).numpy()
+        demand_finite(outputs)
+        return outputs
 
     def _table(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -186,8 +186,8 @@ class Estimator(BaseEstimator):
         checked = X
         if encoded and any(not isinstance(kind, np.dtype) for kind in getattr(X, "dtypes", ())):
             checked = X.astype(object)  # scikit-learn finds no common type of categories and truth values
-        found = validate_data(self, checked, reset=first, **how, **y)
-        table, target = found if y else (found, None)
+        validated = validate_data(self, checked, reset=first, **how, **y)
+        table, target = validated if y else (validated, None)
         if encoded:
             pandas = need("pandas", "sklearn", 'categorical="auto"')
             names = getattr(self, "feature_names_in_", range(self.n_features_in_))
@@ -203,9 +203,9 @@ class Estimator(BaseEstimator):
         return tags
 
 
-def demand_finite(found: np.ndarray) -> None:
-    """ValueError unless the outputs for each row are finite."""
-    if len(wrong := np.flatnonzero(~np.isfinite(found).reshape(len(found), -1).all(1))):
+def demand_finite(outputs: np.ndarray) -> None:
+    """Raise ValueError unless the outputs for each row are finite."""
+    if len(wrong := np.flatnonzero(~np.isfinite(outputs).reshape(len(outputs), -1).all(1))):
         raise ValueError(
             f"the outputs for row {wrong[0]} are not finite: its numbers are too large; scale them as those that the "
             "network was trained on"

@@ -98,11 +98,11 @@ class AltMinClassifier(ClassifierMixin, Estimator):
         if several and self.class_weight is not None:
             raise ValueError("class_weight is for one label in each row; use sklearn.multioutput.MultiOutputClassifier")
         if several:
-            found: Labels = Indicators(np.arange(y.shape[1]))
+            targets: Labels = Indicators(np.arange(y.shape[1]))
         else:
-            found = Labels(np.unique(column_or_1d(y) if classes is None else classes), self.class_weight)
-        self.classes_ = found.classes
-        return found
+            targets = Labels(np.unique(column_or_1d(y) if classes is None else classes), self.class_weight)
+        self.classes_ = targets.classes
+        return targets
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -24,12 +24,12 @@ class Exported(nn.Module):
         if x.shape[1:] != (self.columns,):  # one column would be broadcast, and more left out
             raise ValueError(f"rows of {self.columns} numbers are expected, given {tuple(x.shape)}")
         kind = next(self.network.parameters()).dtype
-        found: Tensor = self.head(self.network(self.prepare(x).to(kind)))
-        return found
+        output: Tensor = self.head(self.network(self.prepare(x).to(kind)))
+        return output
 
 
 class Standardise(nn.Module):
-    """(x - mean) / scale of each column."""
+    """Standardisation of each column: (x - mean) / scale."""
 
     mean: Tensor
     scale: Tensor
@@ -51,8 +51,8 @@ class Unscale(Standardise):
         self.shape = shape
 
     def forward(self, x: Tensor) -> Tensor:
-        found = x * self.scale + self.mean
-        return found if self.shape else found.squeeze(1)
+        y = x * self.scale + self.mean
+        return y if self.shape else y.squeeze(1)
 
 
 class Encode(nn.Module):

@@ -22,7 +22,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     **{"validation_fraction": [Interval(Real, 0, 1, closed="neither")], "categorical": [StrOptions({"auto"}), None]},
     **{"random_state": ["random_state"], "device": [str]},
 }
-"""What scikit-learn checks of every estimator's settings."""
+"""Constraints on every estimator's settings, which scikit-learn checks."""
 
 
 def method_options(estimator: Any, targets: Targets) -> dict[str, Any]:
@@ -30,15 +30,15 @@ def method_options(estimator: Any, targets: Targets) -> dict[str, Any]:
     own. ValueError for other targets than labels and a method whose loss cannot be chosen."""
     known = inspect.signature(methods.factory(estimator.method)).parameters
     tuned = estimator._tuned.get(estimator.method, TUNED)
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, auto in zip(("lr", "weight_decay"), tuned, strict=True):
         value = getattr(estimator, name)
         if value != "auto" and value is not None:
-            given[name] = value
+            options[name] = value
         elif value == "auto" and name in known:
-            given[name] = auto
+            options[name] = auto
     if "loss" in known and known["loss"].default in (None, inspect.Parameter.empty):
-        return given | {"loss": targets.loss}
+        return options | {"loss": targets.loss}
     if type(targets) is not Labels:
         raise ValueError(f"method {estimator.method!r} trains on one label for each row alone; use am-adam or another")
-    return given
+    return options

@@ -29,9 +29,9 @@ def predict(network: nn.Module, table: dict[str, Any], frame: Any) -> np.ndarray
     head = nn.Softmax(1) if table["classes"] else Unscale(*table["scale"])
     module = Exported(Encode(**table["encode"]), network, head, len(table["categories"]))
     x = torch.from_numpy(codes(frame, table["categories"])).to(next(network.parameters()).device)
-    found: np.ndarray = module(x).double().cpu().numpy()
-    demand_finite(found)
-    return found
+    outputs: np.ndarray = module(x).double().cpu().numpy()
+    demand_finite(outputs)
+    return outputs
 
 
 def check(network: nn.Module, table: dict[str, Any], sample_shape: tuple[int, ...]) -> None:
@@ -47,21 +47,21 @@ def check(network: nn.Module, table: dict[str, Any], sample_shape: tuple[int, ..
         or not isinstance(table["target"], str)
     ):
         raise ValueError("numbers, categories and inputs do not fit")
-    found = predict(network, table, need("pandas").DataFrame({name: [np.nan] for name in known}))
-    if found.shape != ((1,) if table["classes"] is None else (1, len(table["classes"]))):
-        raise ValueError(f"outputs for a row have shape {found.shape}")
+    outputs = predict(network, table, need("pandas").DataFrame({name: [np.nan] for name in known}))
+    if outputs.shape != ((1,) if table["classes"] is None else (1, len(table["classes"]))):
+        raise ValueError(f"outputs for a row have shape {outputs.shape}")
 
 
-def scores(found: np.ndarray, frame: Any, table: dict[str, Any]) -> dict[str, float]:
+def scores(outputs: np.ndarray, frame: Any, table: dict[str, Any]) -> dict[str, float]:
     """Return accuracy and log loss of probabilities, R^2 and root mean squared error of predictions. ValueError for a
     label that is none of the classes."""
     target = frame[table["target"]]
     if table["classes"] is None:
         y = numbers_of(target)
-        return {"r2": float(metrics.r2_score(y, found)), "rmse": float(metrics.root_mean_squared_error(y, found))}
+        return {"r2": float(metrics.r2_score(y, outputs)), "rmse": float(metrics.root_mean_squared_error(y, outputs))}
     place = {name_of(label): n for n, label in enumerate(table["classes"])}
     if new := [label for label in target.map(name_of) if label not in place]:
         raise ValueError(f"{new[0]!r:.60} of column {table['target']!r} is no class of: {', '.join(place):.200}")
     y = target.map(name_of).map(place).to_numpy()
-    probable = found[np.arange(len(y)), y].clip(np.finfo(np.float64).tiny)
-    return {"accuracy": float((found.argmax(1) == y).mean()), "log_loss": float(-np.log(probable).mean())}
+    probable = outputs[np.arange(len(y)), y].clip(np.finfo(np.float64).tiny)
+    return {"accuracy": float((outputs.argmax(1) == y).mean()), "log_loss": float(-np.log(probable).mean())}

@@ -16,7 +16,7 @@ from altmin.common.optional import need
 from altmin.sklearn.export import Encode
 
 MISSING = ["", "na", "n/a", "nan", "null", "?"]
-"""What a cell of a text file without a value may hold, in small or capital letters."""
+"""Texts that mark a missing value in a text file, in small or capital letters."""
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")
 Categories = dict[str, Sequence[str | None] | None]
 """By name of a column its categories, None among them for missing values, or None for numbers."""
@@ -27,7 +27,7 @@ TRUTH, DIGITS = ("False", "True"), ("0", "1")
 
 
 class Columns:
-    """How the columns of a table become the inputs of a network, learnt from training rows.
+    """Encoding of the columns of a table as inputs of a network, learnt from training rows.
 
     A number is standardised, and 0 where it is missing; another column tells where, if there were some in training. A
     text or truth value becomes a column of 0 and 1 for each category, and for missing ones if there were some; a
@@ -48,21 +48,21 @@ class Columns:
         self.categories: Categories = {name: categories_of(table[name]) for name in table}
         x = codes(table, self.categories)
         absent, known = np.isnan(x), list(self.categories.values())
-        numbers = [n for n, each in enumerate(known) if each is None and not absent[:, n].all()]
+        numbers = [n for n, names in enumerate(known) if names is None and not absent[:, n].all()]
         scaler = StandardScaler().fit(x[:, numbers]) if numbers else None
         self.layout: dict[str, Any] = {
             "numbers": numbers,
             "mean": [] if scaler is None else scaler.mean_.tolist(),
             "scale": [] if scaler is None else scaler.scale_.tolist(),
             "marked": [n for n in numbers if absent[:, n].any()],
-            "texts": [(n, len(each), None in each) for n, each in enumerate(known) if each],
+            "texts": [(n, len(names), None in names) for n, names in enumerate(known) if names],
         }
 
     def encode(self, table: Any) -> np.ndarray:
         """Return the inputs for the rows of a table, float32 (rows, inputs). ValueError for a text where numbers are
         expected and for an infinite number."""
-        found: np.ndarray = Encode(**self.layout)(torch.from_numpy(codes(table, self.categories))).float().numpy()
-        return found
+        inputs: np.ndarray = Encode(**self.layout)(torch.from_numpy(codes(table, self.categories))).float().numpy()
+        return inputs
 
 
 def categories_of(column: Any) -> Sequence[str | None] | None:
@@ -70,25 +70,25 @@ def categories_of(column: Any) -> Sequence[str | None] | None:
     if need("pandas", "sklearn", "a table with categories").api.types.infer_dtype(column, skipna=True) in NUMBERS:
         return None
     texts = texts_of(column)
-    found = sorted(set(texts.dropna()))
-    if len(found) > max(FEW, len(column) / 2):
+    names = sorted(set(texts.dropna()))
+    if len(names) > max(FEW, len(column) / 2):
         raise ValueError(
-            f"column {column.name!r} has {len(found):,} different texts such as {found[0]!r:.60} in {len(column):,} "
+            f"column {column.name!r} has {len(names):,} different texts such as {names[0]!r:.60} in {len(column):,} "
             "rows, as ids, dates and mistyped numbers have; correct it or leave it out"
         )
-    return [*found, None] if texts.isna().any() else found
+    return [*names, None] if texts.isna().any() else names
 
 
 def numbers_of(column: Any) -> np.ndarray:
     """Return a column of a data frame as float64, NaN for missing values. ValueError for a text or an infinite
     number."""
     try:
-        found: np.ndarray = need("pandas").to_numeric(column).to_numpy(np.float64, na_value=np.nan)
+        numbers: np.ndarray = need("pandas").to_numeric(column).to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:
         raise ValueError(f"column {column.name!r} is to have numbers: {error}") from None
-    if np.isinf(found).any():
+    if np.isinf(numbers).any():
         raise ValueError(f"column {column.name!r} has an infinite number")
-    return found
+    return numbers
 
 
 def texts_of(column: Any) -> Any:
@@ -105,20 +105,20 @@ def name_of(value: Any) -> str:
 def codes(table: Any, categories: Categories) -> np.ndarray:
     """Return the rows of a data frame as numbers (rows, columns) for the module of an estimator: a category as its
     place among `categories` of its column, -1 if it is none of them, and NaN for missing values."""
-    found = []
+    columns = []
     for name, known in categories.items():
         if name not in table:
             raise ValueError(f"there is no column {name!r}; the columns are: {', '.join(map(str, table))}")
         if known is None:
-            found.append(numbers_of(table[name]))
+            columns.append(numbers_of(table[name]))
             continue
         texts = texts_of(table[name])
         code = texts.map(_places(known)).to_numpy(np.float64)
         new = texts.notna().to_numpy() & np.isnan(code)
         if new.any():
             warnings.warn(f"column {name!r} has {texts[new].iloc[0]!r:.60}, which training did not see", stacklevel=2)
-        found.append(np.where(new, -1.0, code))
-    return np.stack(found, axis=1)
+        columns.append(np.where(new, -1.0, code))
+    return np.stack(columns, axis=1)
 
 
 def _places(known: Sequence[str | None]) -> dict[str | None, int]:

@@ -1,5 +1,5 @@
-"""What the targets of a table are: a label for each row, several labels, or numbers. Each kind has the loss that the
-network is trained on, encodes targets for it, and says what its outputs mean."""
+"""Targets of a table: a label for each row, several labels, or numbers. Each kind has the loss that the network is
+trained on, encodes targets for it, and decodes the network's outputs."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ class Targets:
         """Return targets as an array. ValueError unless they are of the kind and shape of the first."""
         if y.shape[1:] != self.shape:
             raise ValueError(f"targets have shape (rows, {', '.join(map(str, self.shape))}) so far, given {y.shape}")
-        found: np.ndarray = y.astype(np.float64)
-        return found
+        numbers: np.ndarray = y.astype(np.float64)
+        return numbers
 
     def weights(self, y: np.ndarray) -> Any:
         """Return the weights of rows with these targets, None if all are 1."""
@@ -59,16 +59,16 @@ class Targets:
 
     def encoded(self, y: np.ndarray) -> np.ndarray:
         """Return targets as the loss takes them."""
-        found: np.ndarray = (y.reshape(len(y), -1) - self.origin - self.scaler.mean_) / self.scaler.scale_
-        return found
+        scaled: np.ndarray = (y.reshape(len(y), -1) - self.origin - self.scaler.mean_) / self.scaler.scale_
+        return scaled
 
     def head(self) -> nn.Module:
         """Return the layer that makes probabilities or predictions of the network's outputs."""
         return Unscale(self.mean, self.scaler.scale_, self.shape)
 
-    def predicted(self, found: np.ndarray) -> np.ndarray:
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
         """Return predictions for what `head` gives."""
-        return found
+        return outputs
 
 
 class Labels(Targets):
@@ -102,20 +102,20 @@ class Labels(Targets):
     def head(self) -> nn.Module:
         return nn.Softmax(1)
 
-    def predicted(self, found: np.ndarray) -> np.ndarray:
-        return self.classes[found.argmax(1)]
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+        return self.classes[outputs.argmax(1)]
 
 
 class Indicators(Labels):
-    """For each row and each of several labels whether the row has it, 1 or 0."""
+    """Indicators (rows, labels) of several labels: 1 where the row has the label, else 0."""
 
     loss = BinaryCrossEntropy()
 
     def checked(self, y: Any) -> np.ndarray:
-        found: np.ndarray = y.toarray() if hasattr(y, "toarray") else y
-        if found.shape[1:] != (self.outputs,) or not np.isin(found, (0, 1)).all():
-            raise ValueError(f"targets are 0 or 1 for each of {self.outputs} labels so far, given shape {found.shape}")
-        return found
+        labels: np.ndarray = y.toarray() if hasattr(y, "toarray") else y
+        if labels.shape[1:] != (self.outputs,) or not np.isin(labels, (0, 1)).all():
+            raise ValueError(f"targets are 0 or 1 for each of {self.outputs} labels so far, given shape {labels.shape}")
+        return labels
 
     def encoded(self, y: np.ndarray) -> np.ndarray:
         return y.astype(np.float64)
@@ -123,5 +123,5 @@ class Indicators(Labels):
     def head(self) -> nn.Module:
         return nn.Sigmoid()
 
-    def predicted(self, found: np.ndarray) -> np.ndarray:
-        return (found > 0.5).astype(int)
+    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+        return (outputs > 0.5).astype(int)

@@ -68,9 +68,9 @@ def learn_scale(scaler: StandardScaler, X: Any, w: np.ndarray | None = None, wha
 class Training:
     """A method that trains a network on rows in mini-batches of `batch_size`.
 
-    loss: of the network's output and the targets. prepare: what standardises rows, if anything does. generator: the
+    loss: of the network's output and the targets. prepare: the module that standardises rows. generator: the
     state of the random numbers, which go on from call to call and are its own. losses: the mean loss of each epoch;
-    held_losses: after each that of the rows held back.
+    held_losses: the validation loss after each epoch.
     """
 
     def __init__(self, method: Method, loss: nn.Module, batch_size: int, generator: Tensor):
@@ -81,24 +81,24 @@ class Training:
         self.held_losses: list[float] = []
         self.watch = LossWatch()
 
-    def fit(self, rows: Rows, held: Rows | None, epochs: int, tol: float, patience: int, verbose: bool = False) -> None:
+    def fit(self, rows: Rows, val: Rows | None, epochs: int, tol: float, patience: int, verbose: bool = False) -> None:
         """Train for epochs, each in a random order, until the loss has for `patience` of them not fallen by more than
-        `tol` below its lowest. With rows held back it is their loss, and the weights are in the end those of the epoch
+        `tol` below its lowest. With validation rows it is their loss, and the weights are in the end those of the epoch
         where it was lowest. verbose: whether the loss of each epoch is printed. `Diverged` if a loss, parameters or
         outputs are not finite, or a loss explodes."""
         lowest, waited, best = math.inf, 0, None
         for epoch in range(epochs):
             with self.random_numbers():
                 watched = self._epoch(rows, torch.randperm(len(rows.t)))
-            if held is not None:
-                watched = self.mean_loss(held)
+            if val is not None:
+                watched = self.mean_loss(val)
                 self.held_losses.append(watched)
             if verbose:
                 print(f"epoch {epoch + 1}: loss {watched:.6f}", flush=True)
             waited = 0 if watched < lowest - tol else waited + 1
             if watched < lowest:
                 lowest = watched
-                if held is not None:
+                if val is not None:
                     best = copy.deepcopy((self.method.model.state_dict(), self.method.state_dict()))
             if waited >= patience:
                 break
@@ -107,8 +107,8 @@ class Training:
             self.method.load_state_dict(best[1])
         self._demand_finite(rows)
         self._demand_low(self.mean_loss(rows), self.inputs(rows.X[:CHUNK]), rows.t, times=2)
-        if held is not None:
-            self._demand_finite(held)
+        if val is not None:
+            self._demand_finite(val)
 
     def once(self, rows: Rows) -> None:
         """Make one pass over the rows in their order."""

@@ -116,13 +116,13 @@ class OnlineNetwork:
         rows = np.array([self._features.row(as_numbers(x)) for x in samples])
         rows = rows.reshape(len(samples), len(self._features.names))  # also of none
         with np.errstate(all="ignore"):
-            found = self._net.predict(self._inputs(rows))
-        if not math.isfinite(found.sum()):
+            outputs = self._net.predict(self._inputs(rows))
+        if not math.isfinite(outputs.sum()):
             raise ValueError(
                 "the network's output is not finite: the sample's values or the network's weights are too large; give "
                 "smaller values, or begin with a new estimator"
             )
-        return found
+        return outputs
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learn from one sample; one of weight w counts as w samples. ValueError or TypeError for
@@ -215,19 +215,19 @@ class OnlineClassifier(OnlineNetwork, MiniBatchClassifier):
         """Return a DataFrame of probabilities, a class in each column."""
         if len(self._classes) < 2:
             return pd.DataFrame(dict.fromkeys(self._classes, 1.0), index=X.index)
-        found = self._outputs(X.to_dict("records"))
-        return pd.DataFrame(found, index=X.index, columns=pd.Index(self.classes, dtype=object))
+        probabilities = self._outputs(X.to_dict("records"))
+        return pd.DataFrame(probabilities, index=X.index, columns=pd.Index(self.classes, dtype=object))
 
     def predict_many(self, X: Any) -> Any:
         """Return a Series of the most probable classes; of None before the first."""
-        found = self.predict_proba_many(X).to_numpy()
-        classes = [self.classes[j] for j in found.argmax(1)] if found.size else [None] * len(X)
-        return pd.Series(classes, index=X.index, dtype=None if found.size else object)
+        probabilities = self.predict_proba_many(X).to_numpy()
+        classes = [self.classes[j] for j in probabilities.argmax(1)] if probabilities.size else [None] * len(X)
+        return pd.Series(classes, index=X.index, dtype=None if probabilities.size else object)
 
     def _check(self, y: Any) -> None:
         if y is None or isinstance(y, Tensor) or not isinstance(y, Hashable) or y != y:
-            given = f"given {describe(y):.40} (nothing was learnt)"
-            raise ValueError(f"a label is a value that can be found in a dict, {given}")
+            actual = f"given {describe(y):.40} (nothing was learnt)"
+            raise ValueError(f"a label is a value that can be found in a dict, {actual}")
 
     def _admitted(self, y: Any) -> int:
         """The network is built with the second class: one alone has nothing to teach."""
@@ -270,8 +270,8 @@ class OnlineRegressor(OnlineNetwork, MiniBatchRegressor):
         return pd.Series(self._predicted(X.to_dict("records")), index=X.index)
 
     def _predicted(self, samples: Sequence[Mapping[Hashable, Any]]) -> Array:
-        found = np.zeros(len(samples)) if self._net is None else self._outputs(samples)[:, 0]
-        predicted: Array = self._target.mean[0] + self._target.variance[0] ** 0.5 * found
+        outputs = np.zeros(len(samples)) if self._net is None else self._outputs(samples)[:, 0]
+        predicted: Array = self._target.mean[0] + self._target.variance[0] ** 0.5 * outputs
         return predicted
 
     def _check(self, y: Any) -> None:

@@ -50,10 +50,10 @@ class Features:
     def new(self, names: Iterable[Hashable]) -> list[Hashable]:
         """Return those among the names that have no column yet, in an order that does not depend on theirs. ValueError
         for a name that could not be found again, such as NaN."""
-        found = sorted(set(names) - self.known, key=lambda name: (type(name).__name__, str(name)))
-        if any(name != name for name in found):
+        unseen = sorted(set(names) - self.known, key=lambda name: (type(name).__name__, str(name)))
+        if any(name != name for name in unseen):
             raise ValueError("a feature's name equals itself, given NaN (nothing was learnt)")
-        return found
+        return unseen
 
     def add(self, names: Iterable[Hashable]) -> None:
         """Give each name a column."""
@@ -111,7 +111,7 @@ class RunningStatistics:
 
     @property
     def variance(self) -> Array:
-        """s / w, 0 of a feature that has not been seen."""
+        """Variance s / w, 0 of a feature that has not been seen."""
         return self.scatter / np.maximum(self.weight, 1.0)
 
     def grow(self, features: int, seen: bool | Sequence[bool] = False) -> None:

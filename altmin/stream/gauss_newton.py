@@ -30,7 +30,7 @@ TRUST, RECENT = 0.1, 0.99
 
 
 class GaussNewtonNets:
-    """hidden: the widths of hidden layers, of rectified units. outputs: classes, or 0 for a regression of one target,
+    """Nets of rectified units. hidden: widths of hidden layers. outputs: classes, or 0 for a regression of one target,
     whose squared error is divided by its running mean. seed: of the initial weights. members: how many nets. start,
     forget, floor, walk: as of `altmin.methods.gauss_newton`; forget is that of the middle one of several nets."""
 
@@ -86,7 +86,7 @@ class GaussNewtonNets:
         return nn.Sequential(*layers[:-1])
 
     def add_inputs(self, count: int) -> None:
-        """Makes room for more inputs, with weights drawn as the others were. Arrays grow by half at least, so that a
+        """Add inputs, with weights drawn as the others were. Arrays grow by half at least, so that a
         stream with ever new features does not copy them every time."""
         old, new = self.inputs, self.inputs + count
         room = self.W[0].shape[2] - 1
@@ -95,11 +95,11 @@ class GaussNewtonNets:
             w = np.zeros((self.members, self.W[0].shape[1], 1 + room))
             w[:, :, : 1 + old] = self.W[0][:, :, : 1 + old]
             P = self._first(room)
-            kept = self.P[0][..., : 1 + old]
+            previous = self.P[0][..., : 1 + old]
             if P.ndim == 2:
-                P[:, : 1 + old] = kept if kept.ndim == 2 else np.einsum("mii->mi", kept[:, : 1 + old])
+                P[:, : 1 + old] = previous if previous.ndim == 2 else np.einsum("mii->mi", previous[:, : 1 + old])
             else:
-                P[:, : 1 + old, : 1 + old] = kept[:, : 1 + old]
+                P[:, : 1 + old, : 1 + old] = previous[:, : 1 + old]
             self.W[0], self.P[0] = w, P
         last = len(self.W) == 1
         scale = 0.0 if last else GAIN * (2 / new) ** 0.5
@@ -114,19 +114,19 @@ class GaussNewtonNets:
         self.inputs = new
 
     def add_outputs(self, count: int) -> None:
-        """More classes, whose outputs are 0 until they are trained."""
+        """Add classes, whose outputs are 0 until they are trained."""
         w = self.W[-1]
         self.W[-1] = np.concatenate([w, np.zeros((len(w), count, w.shape[2]))], 1)
 
     def predict(self, rows: Array) -> Array:
-        """Of inputs (samples, inputs) the probabilities of classes, or the values, (samples, outputs)."""
+        """Return the probabilities of classes, or the values, (samples, outputs), for inputs (samples, inputs)."""
         x = rows
         for l, w in enumerate(self.W):
             w = w[:, :, : 1 + self.inputs] if l == 0 else w
             z = x @ w[:, :, 1:].swapaxes(1, 2) + w[:, None, :, 0]
             x = np.maximum(z, 0.0)
-        found = _softmax(z) if self.classifies else z
-        return found[0] if self.members == 1 else np.tensordot(self.trust, found, 1)
+        outputs = _softmax(z) if self.classifies else z
+        return outputs[0] if self.members == 1 else np.tensordot(self.trust, outputs, 1)
 
     @property
     def trust(self) -> Array:
@@ -135,7 +135,7 @@ class GaussNewtonNets:
         return w / w.sum()
 
     def relearn(self) -> None:
-        """Make the memories those of the start, for data that have changed: weights stay, and steps are long again."""
+        """Reset the memories, for data that have changed: weights stay, and steps are long again."""
         for P in self.P[1:]:
             P[:] = self.memory.start * np.eye(P.shape[1])
         self.P[0] = self._first(self.W[0].shape[2] - 1)
@@ -159,7 +159,7 @@ class GaussNewtonNets:
         for w, mask in zip(self.W[:0:-1], masks[::-1], strict=True):
             J.insert(0, (J[0] @ w[:, None, :, 1:]) * mask[:, :, None])
         first = self.P[0][:, used] if self.P[0].ndim == 2 else self.P[0][:, used, used]
-        factors = [Matrix(each, j, P) for each, j, P in zip(a, J, [first, *self.P[1:]], strict=True)]
+        factors = [Matrix(inputs, j, P) for inputs, j, P in zip(a, J, [first, *self.P[1:]], strict=True)]
         changes = gauss_newton_step(factors, r[:, None], H[:, None], self.memory)
         self.W[0][:, :, used] += changes[0]
         for w, change in zip(self.W[1:], changes[1:], strict=True):
@@ -195,10 +195,10 @@ class Averaged(nn.Module):
         self.register_buffer("trust", trust)
 
     def forward(self, x: Tensor) -> Tensor:
-        found = torch.stack([net(x) for net in self.nets])
+        outputs = torch.stack([net(x) for net in self.nets])
         if self.classifies:
-            return torch.logsumexp(found.log_softmax(-1) + self.trust.log()[:, None, None], 0)
-        return torch.tensordot(self.trust, found, 1)
+            return torch.logsumexp(outputs.log_softmax(-1) + self.trust.log()[:, None, None], 0)
+        return torch.tensordot(self.trust, outputs, 1)
 
 
 def _softmax(z: Array) -> Array:

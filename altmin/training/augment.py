@@ -16,23 +16,23 @@ Change = Callable[[Any, Tensor, torch.Generator], Samples]
 """Function of the inputs and targets of a batch, and a generator of the CPU."""
 
 
-def change(given: Any, source: Source) -> Change | None:
-    """Return what the augmentation does to a batch; None for none. given: a name, a function (x, generator) -> x, an
-    object with `draw` and `apply`, or None. source: of the samples, of which some augmentations are made."""
-    if given is None:
+def change(augment: Any, source: Source) -> Change | None:
+    """Return the function that augments a batch; None without augmentation. augment: a name, a function (x, generator)
+    -> x, an object with `draw` and `apply`, or None. source: the samples, which some augmentations need."""
+    if augment is None:
         return None
     if not isinstance(source, Stored) or isinstance(source.x, Inputs):
         raise ValueError("augment of fit changes one tensor of samples; a DataLoader has transforms of its own")
-    if isinstance(given, str):
-        if given not in AUGMENTATIONS:
-            raise unknown("augmentation", given, AUGMENTATIONS)
-        given = AUGMENTATIONS[given](source.x, source.y)
-    if not isinstance(given, Drawn) and not callable(given):
-        raise TypeError(f"augment of fit is a name or a function (x, generator) -> x, given {shown(given)}")
+    if isinstance(augment, str):
+        if augment not in AUGMENTATIONS:
+            raise unknown("augmentation", augment, AUGMENTATIONS)
+        augment = AUGMENTATIONS[augment](source.x, source.y)
+    if not isinstance(augment, Drawn) and not callable(augment):
+        raise TypeError(f"augment of fit is a name or a function (x, generator) -> x, given {shown(augment)}")
 
     def changed(x: Any, y: Tensor, generator: torch.Generator) -> Samples:
-        if isinstance(given, Drawn):
-            return given.apply(x, y, given.draw(len(x), generator))
-        return given(x, generator), y
+        if isinstance(augment, Drawn):
+            return augment.apply(x, y, augment.draw(len(x), generator))
+        return augment(x, generator), y
 
     return changed

@@ -40,30 +40,30 @@ class Callbacks:
 
     first: whether this is the first rank, or the only one."""
 
-    def __init__(self, given: Sequence[Any] | Any | None, first: bool = True):
-        every = list(given) if isinstance(given, Sequence) else [] if given is None else [given]
-        for each in every:
-            if isinstance(each, type) or not (_has_hooks(each) or callable(each)):
-                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {shown(each)}")
-        own = [each for each in every if first or not getattr(each, "first_rank_only", False)]
-        own.sort(key=lambda each: not hasattr(each, "evaluated_model"))
-        self.with_state = [each for each in own if hasattr(each, "state_dict")]
-        self.all = [each if _has_hooks(each) else EachEpoch(each) for each in own]
+    def __init__(self, callbacks: Sequence[Any] | Any | None, first: bool = True):
+        every = list(callbacks) if isinstance(callbacks, Sequence) else [] if callbacks is None else [callbacks]
+        for item in every:
+            if isinstance(item, type) or not (_has_hooks(item) or callable(item)):
+                raise TypeError(f"a callback is a function or has methods such as on_epoch_end, given {shown(item)}")
+        active = [callback for callback in every if first or not getattr(callback, "first_rank_only", False)]
+        active.sort(key=lambda callback: not hasattr(callback, "evaluated_model"))
+        self.with_state = [callback for callback in active if hasattr(callback, "state_dict")]
+        self.all = [callback if _has_hooks(callback) else EachEpoch(callback) for callback in active]
         self.after_step, self.on_batch_end = self._hooks("after_step"), self._hooks("on_batch_end")
 
     def _hooks(self, name: str) -> list[Callable[..., Any]]:
-        return [getattr(each, name) for each in self.all if hasattr(each, name)]
+        return [getattr(callback, name) for callback in self.all if hasattr(callback, name)]
 
     @property
     def stopped(self) -> bool:
-        """True if a callback has stopped the run for good, so that it does not go on from a checkpoint."""
-        return any(getattr(each, "stopped", False) for each in self.all)
+        """Return whether a callback has stopped the run for good, so that it does not resume from a checkpoint."""
+        return any(getattr(callback, "stopped", False) for callback in self.all)
 
     def call(self, name: str, *progress: Any) -> bool:
         """Call every callback's method of this name, and return whether one returns True. Other values, such as
         numbers, are ignored."""
         answers = [hook(*progress) for hook in self._hooks(name)]
-        return any(isinstance(each, bool | np.bool_) and bool(each) for each in answers)
+        return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
     def evaluated(self, model: nn.Module) -> nn.Module:
         for hook in self._hooks("evaluated_model"):
@@ -209,9 +209,9 @@ class EMA:
 
     def after_step(self, model: nn.Module) -> None:
         self.average.update_parameters(model)
-        for own, buffer in zip(self.average.module.buffers(), model.buffers(), strict=True):
-            if not own.is_floating_point():
-                own.copy_(buffer)
+        for averaged, buffer in zip(self.average.module.buffers(), model.buffers(), strict=True):
+            if not averaged.is_floating_point():
+                averaged.copy_(buffer)
 
     def evaluated_model(self, model: nn.Module) -> nn.Module:
         return self.average.module if self.average.n_averaged else model
@@ -229,5 +229,5 @@ class EMA:
 
 
 def settings_of(callbacks: Callbacks) -> str:
-    """Return the settings of callbacks that have something to go on from: they tell one run from another."""
+    """Return the settings of callbacks with a state, which distinguish one run from another."""
     return ", ".join(map(describe, callbacks.with_state))

@@ -28,7 +28,7 @@ def shares(layers: int, done: float, begin: float = 0.4, end: float = 0.9) -> li
 
 
 def commit(model: nn.Module, done: float = 1.0, begin: float = 0.4, end: float = 0.9) -> None:
-    """Sets the shares of all `Committed` layers of a model, in the order of its modules, as `shares` says. ValueError
+    """Set the shares of all `Committed` layers of a model, in the order of its modules, as `shares` says. ValueError
     if there are none."""
     layers = [m for m in model.modules() if isinstance(m, Committed)]
     if not layers:
@@ -58,7 +58,7 @@ class Commitment:
         return f"Commitment(begin={self.begin}, end={self.end})"
 
     def on_start(self, progress: Any) -> None:
-        """ValueError if the length of the run is unknown, or if the model has no `Committed` layer."""
+        """Raise ValueError if the length of the run is unknown, or if the model has no `Committed` layer."""
         if progress.batches is None:
             raise ValueError("Commitment needs the number of batches of an epoch; give data whose length is known")
         commit(progress.model, 0.0, self.begin, self.end)

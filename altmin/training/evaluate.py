@@ -24,7 +24,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Metric:
-    """sums: whether `function(output, y)` of a part of the samples is a sum over what counts and how much that is, so
+    """Metric by name. sums: whether `function(output, y)` of a part of the samples is a sum and its number of terms, so
     that the metric is the ratio of all; else it is a number, of all samples at once. higher: whether larger values are
     better, None if unknown."""
 
@@ -35,7 +35,7 @@ class Metric:
 
 
 def right(output: Tensor, y: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
-    """Return how many labels are among the k largest outputs, and how many count: not those below 0."""
+    """Return the number of labels among the k largest outputs, and the number of labels, without those below 0."""
     axis = class_axis(output, y) if y.ndim > 1 else 1
     if k == 1:
         return (output.argmax(axis) == y).sum(), (y >= 0).sum()
@@ -64,7 +64,7 @@ def r2(output: Tensor, y: Tensor) -> Tensor:
 
 
 def loss_sums(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return, for a loss that is a mean over what counts, a function that gives its sum and how much counts."""
+    """Return a function that gives the sum of a loss, itself a mean over the targets that count, and their number."""
 
     def total(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         counted = torch.tensor(len(y)) if y.is_floating_point() else (y >= 0).sum()
@@ -101,26 +101,26 @@ def higher_is_better(column: str) -> bool | None:
     return METRICS[name].higher if name in METRICS else False if name == "loss" else None
 
 
-def choose(given: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
-    """Return the metrics of a run. given: a name, a function (output, y) -> number, several of them, or by name.
-    targets: some of those that are measured on. loss: the method's.
+def choose(metrics: Any, targets: Tensor | None, loss: Any) -> list[Metric]:
+    """Return the metrics of a run. metrics: a name, a function (output, y) -> number, several of them, or by name.
+    targets: some of the targets to evaluate on. loss: the method's.
 
-    None is for labels the accuracy, and where a sample has several of them also the loss; for numbers the loss alone.
-    ValueError or TypeError, in one sentence, for an unknown name or what is no metric.
+    The default is the accuracy for labels, with the loss where a sample has several of them, and the loss for numbers.
+    Raises ValueError or TypeError for an unknown name or an object that is no metric.
     """
-    if given is None:
+    if metrics is None:
         if targets is None:
             return []
         floating = targets.is_floating_point()
-        given = ["loss"] if floating else ["accuracy", *["loss"] * (targets.ndim > 1 and callable(loss))]
-    if not isinstance(given, Mapping):
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        given = {_name(each): each for each in (given if several else [given])}
-    found = [_metric(name, value, loss) for name, value in given.items()]
-    for metric in found:
+        metrics = ["loss"] if floating else ["accuracy", *["loss"] * (targets.ndim > 1 and callable(loss))]
+    if not isinstance(metrics, Mapping):
+        several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
+        metrics = {_name(metric): metric for metric in (metrics if several else [metrics])}
+    chosen = [_metric(name, value, loss) for name, value in metrics.items()]
+    for metric in chosen:
         if metric.function is right and targets is not None and targets.is_floating_point():
             raise ValueError(f"targets of type {targets.dtype} have no accuracy; give metrics such as 'mse' or 'r2'")
-    return found
+    return chosen
 
 
 def _name(value: Any) -> str:
@@ -145,11 +145,10 @@ def _metric(name: str, value: Any, loss: Any) -> Metric:
 
 
 def accuracy(model: nn.Module, samples: Samples, chunk: int = LABELS) -> float:
-    """Return the part of `samples` that `model`, in evaluation mode, puts into the right class.
+    """Return the fraction of `samples` that `model`, in evaluation mode, classifies correctly.
 
-    Where a sample has a label at each of its places, as a sequence of tokens has, it is the part of all places. Labels
-    below 0 mark what does not count, as -100 does in torch. It leaves every layer in the mode it was in, and the
-    random state as it was.
+    If a sample has a label at each of its places, as a sequence of tokens has, it is the fraction of all places. Labels
+    below 0 are ignored, as -100 is in torch. The mode of every layer and the random state are restored.
     """
     return measure(model, _stored(samples), [METRICS["accuracy"]], chunk)["accuracy"]
 
@@ -193,8 +192,8 @@ def _stored(samples: Samples) -> Stored:
 
 
 def _joined(outputs: Sequence[Any]) -> Any:
-    """The outputs of all parts as one, also where a model returns several."""
-    return pytree.tree_map(lambda *each: torch.cat(each) if isinstance(each[0], Tensor) else each[0], *outputs)
+    """Concatenate the outputs of all parts, also where a model returns several."""
+    return pytree.tree_map(lambda *parts: torch.cat(parts) if isinstance(parts[0], Tensor) else parts[0], *outputs)
 
 
 def _ratio(parts: Sequence[Tensor]) -> float:

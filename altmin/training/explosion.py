@@ -1,4 +1,4 @@
-"""Explosion of a loss that stays finite: how it is noticed, and what helps."""
+"""Detection of a loss that explodes but stays finite, and advice against it."""
 
 import math
 from collections.abc import Callable
@@ -27,12 +27,12 @@ class LossWatch:
     last: float = 0.0
 
     def explodes(self, loss: float, scale: Callable[[], float]) -> bool:
-        """Return whether the geometric mean of this loss and the one before is above 1000 times the reference, which
-        counts for a lower one. scale: gives `scale_of` the batch."""
+        """Return whether the geometric mean of this loss and the one before, each at least the reference, is above 1000
+        times the reference. scale: a function that returns `scale_of` the batch."""
         self.reference = self.reference or max(1.0, abs(loss))
         if loss > FACTOR * self.reference:
             self.reference = max(self.reference, scale())
-        ratios = [max(1.0, each / self.reference) for each in (self.last, loss)]
+        ratios = [max(1.0, value / self.reference) for value in (self.last, loss)]
         self.last = loss
         return math.prod(ratios) > FACTOR**2
 
@@ -40,9 +40,9 @@ class LossWatch:
 def scale_of(x: Batch, y: Tensor) -> float:
     """The largest square of a batch's targets or the mean square of its inputs, whichever is larger; 0 for integers. A
     sound network has a squared error of about this size at most."""
-    found = [y.double().square().max()] * y.is_floating_point()
-    found += [t.double().square().mean() for t in tensors_of(x) if t.is_floating_point()]
-    return max(map(float, found), default=0.0)
+    squares = [y.double().square().max()] * y.is_floating_point()
+    squares += [t.double().square().mean() for t in tensors_of(x) if t.is_floating_point()]
+    return max(map(float, squares), default=0.0)
 
 
 def exploded(loss: float, method: Any, x: Batch, y: Tensor, where: str = "the loss") -> Diverged:

@@ -276,7 +276,7 @@ class Loop:
         """Train on one batch, and measure if it is one of `eval_batches`."""
         x, y = self._changed(x.to(self.device), y.to(self.device))
         with precision.rounding(self.run.precision, self.device):
-            metrics = self.trained.step(x, y, each=self.data.each, **how)
+            metrics = self.trained.step(x, y, each=self.data.per_member, **how)
         self.unread.append(metrics.loss.detach().reshape(-1).to(torch.float64, copy=True))
         self.latest = x, y
         self.at.batch += 1
@@ -366,7 +366,7 @@ class Loop:
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """Time spent inside does not count as training time."""
+        """Exclude the time spent inside from the training time."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.at.seconds += time.perf_counter() - self.clock
@@ -386,17 +386,17 @@ class Loop:
         if self.change is None:
             return x, y
         generators = [batch_generator(seed, self.at.epoch, self.at.batch) for seed in self.seeds]
-        if not self.data.each:
+        if not self.data.per_member:
             return self.change(x, y, generators[0])
         parts = [self.change(*part) for part in zip(x, y, generators, strict=True)]
         return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
 
 
-def _tests(given: Any, model: nn.Module) -> dict[str, Source]:
+def _tests(test: Any, model: nn.Module) -> dict[str, Source]:
     """Return the samples to measure on, by the prefix of their columns."""
-    if given is None:
+    if test is None:
         return {}
-    parts = given if isinstance(given, Mapping) else {"test": given}
+    parts = test if isinstance(test, Mapping) else {"test": test}
     for name, samples in parts.items():
         if isinstance(samples, Iterator):
             raise ValueError(f"{name} of fit is needed after every epoch; give a list or a DataLoader, no iterator")

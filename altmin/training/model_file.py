@@ -16,22 +16,22 @@ from altmin.training import checkpoint
 
 KIND = "model"
 TYPES = {"model": str, "data": str, "sample_shape": tuple, "outputs": int, "tokens": bool, "table": dict | None}
-"""What is said of every model."""
+"""Entries of every description and their types."""
 LARGEST = 1 << 24
 """Numbers that a sample may have."""
 
 
 def save(path: str | Path, network: nn.Module, about: Mapping[str, Any]) -> None:
-    """Write a network, whole or not at all, and what is said of it: `model`, its name as `altmin.models.create` knows
+    """Write a network, whole or not at all, and its description: `model`, its name as `altmin.models.create` knows
     it; `data`, the name of the data set or of the table's file; `sample_shape`; `outputs`; `tokens`, if its samples are
     some; and for a table `table`, how its rows become samples, as `altmin.sklearn.table_model.describe` gives it."""
     checkpoint.save(path, {"kind": KIND, "tokens": False, "table": None, **about, "weights": network.state_dict()})
 
 
-def load(path: str | Path, own: str | None = None) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the network in a file, on the CPU and for evaluation, and what is said of it.
+def load(path: str | Path, model: str | None = None) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the network in a file, on the CPU and in evaluation mode, and its description.
 
-    own: the name MODULE:FUNCTION of a model of one's own. A file cannot have code imported by itself: ValueError if it
+    model: the name MODULE:FUNCTION of a model of your own. A file cannot have code imported by itself: ValueError if it
     holds such a model and this is not given; also for a file of another kind, for weights that do not fit or are not
     finite, and for the name of a model that is larger than the file, which is not made.
     """
@@ -44,10 +44,10 @@ def load(path: str | Path, own: str | None = None) -> tuple[nn.Module, dict[str,
     shape, outputs, weights = state["sample_shape"], state["outputs"], state.pop("weights", None)
     if not all(type(n) is int and n > 0 for n in (*shape, outputs)) or math.prod(shape) > LARGEST:
         raise ValueError(f"{path} is damaged: its model has {outputs} outputs for samples of shape {shape!r:.60}")
-    if ":" in state["model"] and own is None:
+    if ":" in state["model"] and model is None:
         name = state["model"]
         raise ValueError(f"{path} holds the weights of {name}, which is code of your own; give --model {name}")
-    name = own or state["model"]
+    name = model or state["model"]
     network = models.create(name, shape, outputs, state["tokens"]) if ":" in name else _empty(path, name, state)
     try:
         network.load_state_dict(matched(weights, network.state_dict(), name), assign=":" not in name)

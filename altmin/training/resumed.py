@@ -29,8 +29,8 @@ def state_of(loop: Any) -> dict[str, Any]:
 
 
 def _parts(loop: Any) -> dict[str, Any]:
-    own = {"model": loop.method.model, "method": loop.method, "schedule": loop.schedule}
-    return own | {f"callback {i}": each for i, each in enumerate(loop.callbacks.with_state)}
+    parts = {"model": loop.method.model, "method": loop.method, "schedule": loop.schedule}
+    return parts | {f"callback {i}": callback for i, callback in enumerate(loop.callbacks.with_state)}
 
 
 def restore(loop: Any, path: Any) -> None:

@@ -94,7 +94,7 @@ def fit_ensemble(
     callbacks: Any = None,
     **settings: Any,
 ) -> list[MemberHistory]:
-    """Do what `fit` does for every member at once: one history for each, with the rows that `fit` would have given.
+    """Run `fit` for every member at once: one history for each, with the rows that `fit` would have given.
 
     `seeds` are the members' own and give the order in which each sees the data, as in `fit`; 0, 1, 2, ... if not given.
     Batches of an iterable are the same for all. A member's `seconds` are its share: those of the ensemble over the
@@ -107,7 +107,7 @@ def fit_ensemble(
 
 
 def fit_one(run: RunConfig, samples: tuple[Any, Any], method: Method, history: History, callbacks: Any) -> History:
-    """`fit` by a config. samples: to learn from and to measure on. Rows are added to `history`, which is returned."""
+    """Run `fit` by a config. samples: to train and to evaluate on. Rows are added to `history`, which is returned."""
     steps: Any = method if isinstance(method, Recorded) else recorded(method, run.record, run.batch_size)
     try:
         _carry_out(run, samples, Single(steps), [(run.seed, history)], callbacks)
@@ -120,12 +120,12 @@ def fit_one(run: RunConfig, samples: tuple[Any, Any], method: Method, history: H
 def fit_members(
     run: RunConfig, samples: tuple[Any, Any], ensemble: Any, seeds: Sequence[int], callbacks: Any = None
 ) -> list[MemberHistory]:
-    """`fit_ensemble` by a config."""
+    """Run `fit_ensemble` by a config."""
     if len(seeds) != len(ensemble):
         raise ValueError(f"there are {len(ensemble)} members but {len(seeds)} seeds; give one for each")
-    for each in callbacks if isinstance(callbacks, Sequence) else [callbacks]:
-        if getattr(each, "for_one", False):
-            raise ValueError(f"{type(each).__name__} follows one model, not an ensemble; leave it out, or use fit")
+    for callback in callbacks if isinstance(callbacks, Sequence) else [callbacks]:
+        if getattr(callback, "for_one", False):
+            raise ValueError(f"{type(callback).__name__} follows one model, not an ensemble; leave it out, or use fit")
     histories = [MemberHistory() for _ in seeds]
     _carry_out(run, samples, ensemble, list(zip(seeds, histories, strict=True)), callbacks)
     return histories

@@ -47,7 +47,7 @@ def batches_per_epoch(model: nn.Module, samples: int, batch_size: int) -> int:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are."""
+    """Return the device of the model's parameters."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 

@@ -39,7 +39,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 class Rates:
-    """What moves the learning rates of a run. description: what tells it from others."""
+    """Scheduler of a run's learning rates. description: text that distinguishes it from others."""
 
     description: str
 
@@ -71,7 +71,7 @@ class Schedule(Rates):
     def __init__(self, run: RunConfig, optimizer: Any, per_epoch: int | None):
         shape, _, unit = run.schedule.partition("/")
         if shape not in SCHEDULES or unit not in ("", "epoch"):
-            raise unknown("schedule", run.schedule, ["auto", *SCHEDULES, *(f"{each}/epoch" for each in SCHEDULES)])
+            raise unknown("schedule", run.schedule, ["auto", *SCHEDULES, *(f"{name}/epoch" for name in SCHEDULES)])
         self.shape, self.warmup, self.by_epoch = SCHEDULES[shape], run.warmup, bool(unit)
         moves = shape != "constant" or run.warmup > 0
         if moves and per_epoch is None and not unit:
@@ -114,14 +114,14 @@ class TorchScheduler(Rates):
     """Steps one of torch's schedulers, given or made by a function of the optimizer, after each epoch. columns: those
     that are measured; a `ReduceLROnPlateau` gets the first, or "train_loss" if nothing is."""
 
-    def __init__(self, given: LRScheduler | Callable[[Any], LRScheduler], optimizer: Any, columns: Sequence[str]):
-        self.scheduler: Any = given if isinstance(given, LRScheduler) else given(optimizer)
+    def __init__(self, scheduler: LRScheduler | Callable[[Any], LRScheduler], optimizer: Any, columns: Sequence[str]):
+        self.scheduler: Any = scheduler if isinstance(scheduler, LRScheduler) else scheduler(optimizer)
         if self.scheduler.optimizer is not optimizer:
             raise ValueError("the scheduler of fit moves another optimizer; build it on method.optimizer")
         plateau = isinstance(self.scheduler, ReduceLROnPlateau)
         self.column = column_of(None, columns) if plateau else None
         self.description = type(self.scheduler).__name__
-        self.description += "" if given is self.scheduler else f" of {describe(given)}"
+        self.description += "" if scheduler is self.scheduler else f" of {describe(scheduler)}"
 
     def after_epoch(self, row: Mapping[str, Any]) -> None:
         self.scheduler.step(*([] if self.column is None else [row[self.column]]))
@@ -134,7 +134,7 @@ class TorchScheduler(Rates):
 
 
 def rates_of(run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Rates:
-    """Return what moves the learning rates of a run: with the schedule "auto" the rate falls to 0 in the last two
+    """Return the scheduler of a run's learning rates: with the schedule "auto" the rate falls to 0 in the last two
     fifths, by epochs where the batches of one are not known; it is constant where there is none or the run has no
     length."""
     if run.scheduler is None:

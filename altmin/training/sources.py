@@ -74,26 +74,25 @@ class Batches:
 Source = Stored | Batches
 
 
-def source(name: str, given: Any, model: nn.Module) -> Source:
-    """Return the source of samples that `given` is, for a model that learns from it or is measured on it; name: the
-    argument of `fit`.
+def source(name: str, samples: Any, model: nn.Module) -> Source:
+    """Return a source of `samples` for a model that is trained or evaluated on them; name: the argument of `fit`.
 
     Arrays become tensors: floating ones of the model's type, since numpy's own is no choice, labels int64. TypeError or
-    ValueError for what holds no samples, or some that are not finite.
+    ValueError for an object without samples, or for samples that are not finite.
     """
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    if isinstance(given, Sequence) and len(given) == 2 and _is_input(given[0]) and _is_array(given[1]):
-        x, y = (_as_tensor(part, dtype) for part in given)
+    if isinstance(samples, Sequence) and len(samples) == 2 and _is_input(samples[0]) and _is_array(samples[1]):
+        x, y = (_as_tensor(part, dtype) for part in samples)
         _check_samples(name, x, y)
         return Stored(x, y)
-    sampler = getattr(given, "sampler", None)
+    sampler = getattr(samples, "sampler", None)
     if isinstance(sampler, DistributedSampler):
         raise ValueError(f"{name} of fit has a DistributedSampler; leave it out, since ranks share every batch")
-    pair = isinstance(given, tuple) and len(given) == 2
-    no_batches = isinstance(given, str | bytes | Mapping | Dataset) or pair or _is_array(given)
-    if no_batches or not isinstance(given, Iterable):
-        raise TypeError(f"{name} of fit is {WANTED}; given {type(given).__name__}")
-    return Batches(name, given, dtype)
+    pair = isinstance(samples, tuple) and len(samples) == 2
+    no_batches = isinstance(samples, str | bytes | Mapping | Dataset) or pair or _is_array(samples)
+    if no_batches or not isinstance(samples, Iterable):
+        raise TypeError(f"{name} of fit is {WANTED}; given {type(samples).__name__}")
+    return Batches(name, samples, dtype)
 
 
 def _is_array(value: Any) -> bool:
@@ -112,9 +111,9 @@ def _as_tensor(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Mapping):
-        return Inputs({key: _as_tensor(each, dtype) for key, each in value.items()})
+        return Inputs({key: _as_tensor(part, dtype) for key, part in value.items()})
     if isinstance(value, tuple | list):
-        return Inputs([_as_tensor(each, dtype) for each in value])
+        return Inputs([_as_tensor(part, dtype) for part in value])
     array = np.require(np.asarray(value), requirements=["C", "W"])
     return torch.as_tensor(array).to(dtype if array.dtype.kind == "f" else torch.int64)
 
@@ -143,15 +142,15 @@ class Epochs:
 
     Stored samples come in an order of seed and epoch; ready-made batches keep their own order, the same for every
     member. seeds: one for each member. per_epoch: the batches of an epoch, None where that shows at its end.
-    each: whether members have batches of their own, which then have a dimension more in front. resumes: whether a run
-    can go on inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number and
+    per_member: whether each member has its own batches, with a dimension more in front. resumes: whether a run
+    can resume inside an epoch. give_rows: whether steps are given the samples' numbers. spread: this rank's number and
     how many ranks there are, where each takes its rows of stored samples only.
     """
 
     def __init__(self, source: Source, model: nn.Module, seeds: Sequence[int], batch_size: int | None):
         self.source, self.seeds, self.batch_size = source, list(seeds), batch_size or 0
         self.resumes = isinstance(source, Stored)
-        self.each = self.resumes and len(set(seeds)) > 1
+        self.per_member = self.resumes and len(set(seeds)) > 1
         self.give_rows, self.spread = False, (0, 1)
         if self.resumes != bool(batch_size):
             raise ValueError("batch_size of fit divides tensors and arrays; an iterable gives batches and takes none")
@@ -170,14 +169,14 @@ class Epochs:
                 raise ValueError(f"train of fit gave no batches in epoch {epoch + 1}; an iterator is gone through once")
             return
         orders = [
-            epoch_order(len(self.source.x), seed, epoch) for seed in (self.seeds if self.each else self.seeds[:1])
+            epoch_order(len(self.source.x), seed, epoch) for seed in (self.seeds if self.per_member else self.seeds[:1])
         ]
         assert self.per_epoch is not None
         for place in range(start * self.batch_size, self.per_epoch * self.batch_size, self.batch_size):
             parts = [order[place : place + self.batch_size] for order in orders]
-            yield self._taken(torch.stack(parts) if self.each else parts[0])
+            yield self._batch(torch.stack(parts) if self.per_member else parts[0])
 
-    def _taken(self, rows: Tensor) -> tuple[Any, Tensor, dict[str, Any]]:
+    def _batch(self, rows: Tensor) -> tuple[Any, Tensor, dict[str, Any]]:
         """Return the batch of these samples, or this rank's part of it. A batch with fewer samples than ranks is whole
         on each of them."""
         assert isinstance(self.source, Stored)
