@@ -24,6 +24,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is said, but by cuBLAS when a process first calls it
         warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
+        warnings.filterwarnings(
+            "ignore", ".torch.jit.script", DeprecationWarning
+        )  # at torch's first forward derivative
         yield request.param
 
 
