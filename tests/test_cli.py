@@ -93,7 +93,8 @@ def test_the_package_is_the_command_too_which_is_quiet_in_a_pipe(tmp_path: Path)
 @pytest.mark.parametrize("delay", [0.6, 4.0])
 def test_ctrl_c_ends_the_command_with_one_line_and_130(delay: float, tmp_path: Path) -> None:
     """While torch is imported, and in training."""
-    script = "from altmin.cli import main; print('started', flush=True); main()"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's background ignores it
+    script = f"{heard}; from altmin.cli import main; print('started', flush=True); main()"
     line = [sys.executable, "-c", script, "train", "--method", "adam", "--model", "mlp-1x16", "--epochs", "1000"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
