@@ -12,6 +12,7 @@ from loop_cases import Recorder, Stop, numbered, stop_at
 from torch import nn
 from torch.optim import lr_scheduler as torchs
 
+from altmin import methods, models
 from altmin.common.errors import Diverged
 from altmin.training import SCHEDULES, fit
 from altmin.training.config import RunConfig
@@ -52,6 +53,15 @@ def test_a_run_over_batches_without_number_decays_by_epoch() -> None:
         rates.move(100, epoch)
         seen.append(optimizer.param_groups[0]["lr"])
     assert seen == pytest.approx([1, 1, 1, 1, 0.5])
+
+
+@pytest.mark.parametrize("name", ["am-adam-offline", "am-mem-offline", "am-adam-offline-printed"])
+def test_an_offline_method_moves_its_weights_in_every_epoch_by_default(name: str) -> None:
+    torch.manual_seed(0)
+    method = methods.create(name, models.mlp(6, (5,), 3), lr=0.01)
+    before = [p.clone() for p in method.model.parameters()]
+    fit(method, (torch.randn(60, 6), torch.arange(60) % 3), epochs=1, batch_size=20)
+    assert not any(map(torch.equal, before, method.model.parameters()))
 
 
 def test_a_cycle_rises_for_three_tenths_of_the_run_and_falls_for_the_rest() -> None:

@@ -84,6 +84,8 @@ class Offline(Wrapper):
     no more; `end_epoch` moves the weights."""
 
     method: AltMin
+    moves_by_epoch = True
+    """Weights move after an epoch's last batch, when a schedule by batch has brought the rate of a run's end to 0."""
 
     def step(self, x: Tensor, y: Tensor, *, context: Context = LOCAL) -> Metrics:
         return self.method.gather(x, y, context)

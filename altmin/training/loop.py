@@ -157,7 +157,8 @@ class Loop:
         self.latest: Samples | None = None
         self.clock = time.perf_counter()
         self.read()
-        self.schedule = rates_of(run, trained.optimizer, self.data.per_epoch, self.columns)
+        by_epoch = getattr(methods[0], "moves_by_epoch", False)
+        self.schedule = rates_of(run, trained.optimizer, self.data.per_epoch, self.columns, by_epoch)
         self.settings = {} if run.checkpoint is None else resumed.settings_of(self)
 
     def _eval_batches(self) -> list[int]:

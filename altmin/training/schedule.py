@@ -133,13 +133,15 @@ class TorchScheduler(Rates):
         self.scheduler.load_state_dict(dict(state))
 
 
-def rates_of(run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str]) -> Rates:
+def rates_of(
+    run: RunConfig, optimizer: Any, per_epoch: int | None, columns: Sequence[str], by_epoch: bool = False
+) -> Rates:
     """Return the scheduler of a run's learning rates: with the schedule "auto" the rate falls to 0 in the last two
-    fifths, by epochs where the batches of one are not known; it is constant where there is none or the run has no
-    length."""
+    fifths, by epochs where the batches of one are not known, or if `by_epoch`, where weights move at the end of an
+    epoch; nothing moves where there is no rate."""
     if run.scheduler is None:
         if run.schedule == "auto":
-            unit = "/epoch" * (per_epoch is None)
+            unit = "/epoch" * (by_epoch or per_epoch is None)
             run = replace(run, schedule="constant" if optimizer is None else f"decay{unit}")
         return Schedule(run, optimizer, per_epoch)
     if run.schedule not in ("auto", "constant") or run.warmup:
